@@ -1,0 +1,61 @@
+"""`PluginManager.emit`: one method for each event, whose code is exchanged when plugins change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from hookline.plugins.events import Event
+
+__all__ = ["Emit", "Emitter"]
+
+
+class Emit:
+    """The events that can be emitted: `emit.on_epoch_end(state=state)`.
+
+    Each manager has a subclass of its own with a method for each event. Methods of a class, unlike functions in an
+    instance, are as cheap to call as any method; and a reference to one stays good when plugins come and go.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        # Not at run time: a class with __getattr__ loses the interpreter's fast path to its methods, and Python's own
+        # AttributeError suggests the nearest name.
+        def __getattr__(self, event: str) -> Callable[..., Any]: ...
+
+
+class Emitter:
+    """One event's function. It starts out, and after every change goes back to, asking for its code to be built."""
+
+    __slots__ = ("_build", "_event", "_lock", "_unbuilt", "function")
+
+    def __init__(
+        self, event: Event, globals_: dict[str, Any], build: Callable[[], CodeType], lock: threading.RLock
+    ) -> None:
+        self._event = event
+        self._build = build
+        self._lock = lock
+        # The unbuilt emitter takes any arguments, so that it can say what is wrong with them.
+        source = f"def {event.name}(self, **arguments):\n    return build_and_call(self, arguments)"
+        exec(compile(source, f"<hookline emitter of {event.name}>", "exec"), globals_)
+        function: FunctionType = globals_.pop(event.name)
+        globals_["build_and_call"] = self._build_and_call
+        function.__kwdefaults__ = dict(event.defaults) or None  # type: ignore[assignment]
+        # Python's own complaint about a wrong argument begins with this name.
+        function.__qualname__ = f"event {event.signature}: emit"
+        function.__doc__ = event.doc
+        self.function = function
+        self._unbuilt = function.__code__
+
+    def invalidate(self) -> None:
+        """Have the code built anew at the next call. A call that is under way goes on with the code it has."""
+        self.function.__code__ = self._unbuilt
+
+    def _build_and_call(self, emit: Emit, arguments: dict[str, Any]) -> Any:
+        self._event.check_arguments(arguments)
+        with self._lock:
+            self.function.__code__ = self._build()
+        return self.function(emit, **arguments)

@@ -1,0 +1,75 @@
+"""What an event is: its arguments, and what its hookspec declares about results, clock and ranks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pluggy
+from hookline_hookspecs import Clock, Kind, Scope
+
+from hookline.plugins.errors import EmitError, did_you_mean
+
+__all__ = ["Event"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event, as its hookspec declares it."""
+
+    name: str
+    phase: str
+    kind: Kind
+    clock: Clock
+    scope: Scope
+    arguments: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    """Values of the arguments that an emitter may leave out."""
+    doc: str
+
+    @classmethod
+    def of(cls, caller: pluggy.HookCaller) -> Event:
+        spec = caller.spec
+        assert spec is not None, f"{caller.name} has no hookspec"
+        options: Mapping[str, Any] = spec.opts
+        return cls(
+            name=caller.name,
+            phase=spec.namespace.__name__.rpartition(".")[2],
+            # A spec marked by pluggy's own marker says no kind: its results are kept, as pluggy does.
+            kind=options.get("kind", "decide" if options.get("firstresult") else "collect"),
+            clock=options.get("clock", "none"),
+            scope=options.get("scope", "every_rank"),
+            arguments=(*spec.argnames, *spec.kwargnames),
+            defaults=dict(spec.kwargdefaults),
+            doc=inspect.getdoc(spec.function) or "",
+        )
+
+    @property
+    def clock_source(self) -> str:
+        """Where the clock's time is among the arguments, as Python source."""
+        if self.clock in self.arguments:
+            return self.clock
+        return "context.step" if self.clock == "rollout" else f"state.{self.clock}"
+
+    def read_clock(self, arguments: Mapping[str, Any]) -> int:
+        """The clock's time, from the arguments of an emission."""
+        holder, _, attribute = self.clock_source.partition(".")
+        return int(getattr(arguments[holder], attribute)) if attribute else int(arguments[holder])
+
+    @property
+    def signature(self) -> str:
+        return f"{self.name}({', '.join(self.arguments)})"
+
+    def check_arguments(self, given: Mapping[str, object]) -> None:
+        """Raise an error that helps when an emitter's arguments are not the event's."""
+        for name in given:
+            if name not in self.arguments:
+                raise EmitError(
+                    f"event {self.signature} was emitted with an argument {name!r} that it does not take"
+                    f"{did_you_mean(name, set(self.arguments) - set(given))}"
+                )
+        missing = [name for name in self.arguments if name not in given and name not in self.defaults]
+        if missing:
+            raise EmitError(f"event {self.signature} was emitted without {', '.join(map(repr, missing))}")

@@ -1,0 +1,232 @@
+"""What the user wants of plugins, from four places; where two say something of one thing, the later wins.
+
+1. `[tool.hookline]` in the nearest pyproject.toml that has it
+2. `hookline.toml` beside it (the same keys, at the top level)
+3. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW and HOOKLINE_REQUIRED (names with commas between), HOOKLINE_STRICT,
+   and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.wandb=true")
+4. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
+
+Every setting remembers where it came from. Faults are collected, not raised, so that all can be shown at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import BaseModel, Field, ValidationError
+
+from hookline.plugins.errors import ConfigFault, did_you_mean
+from hookline.plugins.validation import validation_faults
+
+__all__ = ["Settings", "read_settings"]
+
+ENVIRONMENT: Final = {
+    "HOOKLINE_DISABLE": "disable",
+    "HOOKLINE_ALLOW": "allow",
+    "HOOKLINE_REQUIRED": "required",
+    "HOOKLINE_STRICT": "strict",
+    "HOOKLINE_OPTIONS": "plugins",
+}
+
+
+class Schema(BaseModel):
+    """The keys of `[tool.hookline]`."""
+
+    disable: list[str] = []
+    allow: list[str] | None = None
+    required: list[str] = []
+    strict: bool | None = None
+    background_capacity: Annotated[int, Field(ge=1)] | None = None
+    drain_seconds: Annotated[float, Field(ge=0)] | None = None
+    plugins: dict[str, dict[str, Any]] = {}
+
+
+@dataclass
+class Settings:
+    """What all places together say."""
+
+    disabled: dict[str, str] = field(default_factory=dict)
+    """Where it is disabled, by plugin."""
+    allowed: dict[str, str] | None = None
+    """Where it is allowed, by plugin; None allows all."""
+    required: list[tuple[Requirement, str]] = field(default_factory=list)
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Options by plugin and key."""
+    origins: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Where an option comes from, by plugin and key."""
+    strict: bool = False
+    background_capacity: int = 256
+    drain_seconds: float = 5.0
+    mentions: list[tuple[str, str]] = field(default_factory=list)
+    """Every plugin name that is used, and where."""
+    faults: list[ConfigFault] = field(default_factory=list)
+
+    def option_origin(self, plugin: str, path: Sequence[str | int]) -> str:
+        """Where the option at `path` comes from, down to the key; where it would go, for one that is missing."""
+        first, *rest = map(str, path)
+        return ".".join([self.origins.get((plugin, first), f"[tool.hookline.plugins.{plugin}] {first}"), *rest])
+
+    def add_layer(self, layer: Schema, where: Mapping[str, str]) -> None:
+        """Take in what one place says; `where` tells the place of each key."""
+        for name in layer.disable:
+            self.disable(name, where["disable"])
+        if layer.allow is not None:
+            self.allowed = dict.fromkeys(layer.allow, where["allow"])
+            self.mentions += [(name, where["allow"]) for name in layer.allow]
+        for text in layer.required:
+            try:
+                self.required.append((Requirement(text), where["required"]))
+            except InvalidRequirement:
+                problem = f"{text!r} is not a plugin name with an optional version, such as 'checkpoint>=1'"
+                self.faults.append(ConfigFault(where["required"], problem))
+        self.strict = self.strict if layer.strict is None else layer.strict
+        self.background_capacity = layer.background_capacity or self.background_capacity
+        self.drain_seconds = self.drain_seconds if layer.drain_seconds is None else layer.drain_seconds
+        for plugin, options in layer.plugins.items():
+            self.mentions.append((plugin, f"{where['plugins']}.{plugin}"))
+            for key, value in options.items():
+                self.set_option(plugin, key, value, f"{where['plugins']}.{plugin}.{key}")
+
+    def disable(self, name: str, where: str) -> None:
+        self.disabled[name] = where
+        self.mentions.append((name, where))
+
+    def enable(self, name: str, where: str) -> None:
+        self.disabled.pop(name, None)
+        if self.allowed is not None:
+            self.allowed[name] = where
+        self.mentions.append((name, where))
+
+    def set_option(self, plugin: str, key: str, value: Any, where: str) -> None:
+        options = self.options.setdefault(plugin, {})
+        options[key] = _merged(options.get(key), value)
+        self.origins[plugin, key] = where
+
+
+def read_settings(
+    folder: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    plugin_arguments: Iterable[str] = (),
+    option_arguments: Iterable[str] = (),
+) -> Settings:
+    """Read all four places, beginning with the config files of `folder` (default: here) or the nearest above it."""
+    settings = Settings()
+    for path, table, prefix in _find_config(folder or Path.cwd(), settings.faults):
+        _add_table(settings, table, f"{_shown(path)}: {prefix}")
+    _add_environment(settings, os.environ if environ is None else environ)
+    for argument in plugin_arguments:
+        if argument.startswith("no:"):
+            settings.disable(argument.removeprefix("no:"), f"-p {argument}")
+        else:
+            settings.enable(argument, f"-p {argument}")
+    for argument in option_arguments:
+        _add_option_argument(settings, argument, f"-o {argument}")
+    return settings
+
+
+def _find_config(folder: Path, faults: list[ConfigFault]) -> list[tuple[Path, Mapping[str, Any], str]]:
+    for place in (folder, *folder.resolve().parents):
+        found: list[tuple[Path, Mapping[str, Any], str]] = []
+        project = _read_toml(place / "pyproject.toml", faults)
+        table = project.get("tool", {}).get("hookline") if project else None
+        if table is not None:
+            found.append((place / "pyproject.toml", table, "tool.hookline."))
+        own = _read_toml(place / "hookline.toml", faults)
+        if own is not None:
+            found.append((place / "hookline.toml", own, ""))
+        if found or faults:
+            return found
+    return []
+
+
+def _read_toml(path: Path, faults: list[ConfigFault]) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        faults.append(ConfigFault(_shown(path), f"is not valid TOML: {error}"))
+    except OSError as error:
+        faults.append(ConfigFault(_shown(path), f"cannot be read: {error.strerror}"))
+    return None
+
+
+def _add_table(settings: Settings, table: Any, prefix: str) -> None:
+    if isinstance(table, dict) and "tool" in table and prefix.endswith(": "):
+        problem = "in hookline.toml the keys stand at the top level, not under [tool.hookline]"
+        settings.faults.append(ConfigFault(f"{prefix}tool", problem))
+        return
+    try:
+        layer = Schema.model_validate(table, extra="forbid")
+    except ValidationError as error:
+        settings.faults += validation_faults(error, Schema, lambda path: prefix + ".".join(map(str, path)))
+        return
+    settings.add_layer(layer, {key: prefix + key for key in Schema.model_fields})
+
+
+def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
+    for variable, key in ENVIRONMENT.items():
+        text = environ.get(variable, "").strip()
+        if not text:
+            continue
+        if key == "plugins":
+            for argument in shlex.split(text):
+                _add_option_argument(settings, argument, f"{variable}: {argument}")
+            continue
+        value: Any = text if key == "strict" else [name.strip() for name in text.split(",") if name.strip()]
+        try:
+            layer = Schema.model_validate({key: value})
+        except ValidationError as error:
+            settings.faults += validation_faults(error, Schema, lambda path, variable=variable: variable)
+            continue
+        settings.add_layer(layer, {key: variable})
+    for variable in environ:
+        if variable.startswith("HOOKLINE_") and variable not in ENVIRONMENT:
+            # Plugins have variables of their own; only what looks like a slip is one.
+            meant = difflib.get_close_matches(variable, ENVIRONMENT, n=1, cutoff=0.85)
+            if meant:
+                settings.faults.append(ConfigFault(variable, f"is not a setting{did_you_mean(variable, ENVIRONMENT)}"))
+
+
+def _add_option_argument(settings: Settings, argument: str, where: str) -> None:
+    path, equals, text = argument.partition("=")
+    plugin, dot, key = path.partition(".")
+    if not (equals and dot and plugin and key):
+        settings.faults.append(ConfigFault(where, "is not of the form PLUGIN.KEY=VALUE, such as checkpoint.every=5"))
+        return
+    first, *rest = key.split(".")
+    value = _parse_value(text)
+    for inner in reversed(rest):
+        value = {inner: value}
+    settings.mentions.append((plugin, where))
+    settings.set_option(plugin, first, value, where)
+
+
+def _parse_value(text: str) -> Any:
+    """A value as TOML has it, and a plain string where TOML would want quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
+    return new
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,57 @@
+"""From pydantic's errors to faults that name the key and the key that was probably meant."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from hookline.plugins.errors import ConfigFault, did_you_mean
+
+__all__ = ["field_names", "validation_faults"]
+
+Path = Sequence[str | int]
+
+
+def field_names(model: Any) -> list[str]:
+    """The keys that a pydantic model or a dataclass takes; none for anything else."""
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return [info.alias or name for name, info in model.model_fields.items()]
+    if dataclasses.is_dataclass(model):
+        return [own.name for own in dataclasses.fields(model) if own.init]
+    return []
+
+
+def validation_faults(error: ValidationError, model: Any, locate: Callable[[Path], str]) -> list[ConfigFault]:
+    """One fault for each of pydantic's errors; `locate` tells where a path of keys stands."""
+    return [ConfigFault(locate(details["loc"]), _problem(details, model)) for details in error.errors(include_url=False)]
+
+
+def _problem(details: ErrorDetails, model: Any) -> str:
+    key = str(details["loc"][-1]) if details["loc"] else ""
+    if details["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = field_names(_model_at(model, details["loc"][:-1]))
+        hint = did_you_mean(key, known) or (f"; known are {', '.join(sorted(known))}" if known else "")
+        return f"unknown key {key!r}{hint}"
+    if details["type"].startswith("missing"):
+        return "is required"
+    return f"{_lower_first(details['msg'])}, got {details['input']!r}"
+
+
+def _model_at(model: Any, path: Path) -> Any:
+    for key in path:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            info = model.model_fields.get(str(key))
+            model = info.annotation if info else None
+        elif dataclasses.is_dataclass(model):
+            model = get_type_hints(model).get(str(key))
+        else:
+            return None
+    return model
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

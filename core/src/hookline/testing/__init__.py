@@ -1,0 +1,20 @@
+"""For authors of plugins: what their tests need, without a trainer and without torch, jax or mlx.
+
+Installed with `pip install "hookline[testing]"`, it gives pytest three fixtures:
+
+    def test_it_greets_every_epoch(hookline_manager, hookline_events, hookline_state):
+        hookline_manager.register(Greeter())
+        hookline_manager.emit.on_epoch_end(state=hookline_state(epoch=3))
+        assert hookline_events.names() == ["on_epoch_end"]
+
+and one test that any plugin can call:
+
+    def test_it_is_a_good_plugin():
+        check_plugin(Greeter, greeting="hello")
+"""
+
+from hookline.testing.conformance import check_plugin
+from hookline.testing.recorder import EventRecorder, RecordedEvent
+from hookline.testing.samples import sample_arguments
+
+__all__ = ["EventRecorder", "RecordedEvent", "check_plugin", "sample_arguments"]

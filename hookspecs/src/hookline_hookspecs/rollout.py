@@ -1,0 +1,106 @@
+"""The moments of a rollout worker: it starts, makes rollouts, takes weights, moves its curriculum, stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hookline_hookspecs.context import HookContext
+from hookline_hookspecs.episodes import Rollout
+from hookline_hookspecs.markers import hookspec
+
+__all__ = [
+    "on_curriculum_update",
+    "on_rollout_end",
+    "on_rollout_start",
+    "on_weights_updated",
+    "on_worker_start",
+    "on_worker_stop",
+]
+
+
+@hookspec(scope="worker")
+def on_worker_start(context: HookContext) -> None:
+    """A rollout worker is ready.
+
+    When: once, before its first rollout.
+    Emitted by: rollout worker.
+    Where: every worker process, rollout thread.
+    Args:
+        context: the worker, at the step it starts from.
+    Returns: ignored.
+    Added: 0.1.
+    """
+
+
+@hookspec(clock="rollout", scope="worker")
+def on_rollout_start(context: HookContext) -> None:
+    """A rollout is about to be made.
+
+    When: after a lesson has been sampled and before the policy is run on it.
+    Emitted by: rollout worker.
+    Where: every worker process, rollout thread.
+    Args:
+        context: the worker, its step and the lesson.
+    Returns: ignored.
+    Added: 0.1.
+    """
+
+
+@hookspec(clock="rollout", scope="worker")
+def on_rollout_end(context: HookContext, rollout: Rollout) -> None:
+    """A rollout has been made.
+
+    When: after each rollout, before it is handed to the reward processor or trainer.
+    Emitted by: rollout worker.
+    Where: every worker process, rollout thread.
+    Args:
+        context: the worker, its step, the lesson, and the rollout's statistics as metadata.
+        rollout: the episodes and arrays, stamped with the version of the weights that made them.
+    Returns: ignored.
+    Added: 0.1.
+    """
+
+
+@hookspec(clock="rollout", scope="worker")
+def on_weights_updated(context: HookContext, version: int) -> None:
+    """The worker has taken new weights.
+
+    When: after the hand-over, before the first rollout with them.
+    Emitted by: rollout worker.
+    Where: every worker process, rollout thread.
+    Args:
+        context: the worker and its step.
+        version: the version of the new weights.
+    Returns: ignored.
+    Added: 0.1.
+    """
+
+
+@hookspec(clock="rollout", scope="worker")
+def on_curriculum_update(context: HookContext, changes: Mapping[str, Any]) -> None:
+    """Lessons have been unlocked or have graduated.
+
+    When: after new results have changed a lesson's standing; not when nothing changed.
+    Emitted by: rollout worker.
+    Where: every worker process, rollout thread.
+    Args:
+        context: the worker and its step.
+        changes: what became of each lesson that changed, by lesson.
+    Returns: ignored.
+    Added: 0.1.
+    """
+
+
+@hookspec(scope="worker")
+def on_worker_stop(context: HookContext) -> None:
+    """A rollout worker is about to stop.
+
+    When: once, after its last rollout, also when it stops by an error.
+    Emitted by: rollout worker.
+    Where: every worker process, rollout thread.
+    Args:
+        context: the worker, at its last step.
+    Returns: ignored.
+    Added: 0.1.
+    """

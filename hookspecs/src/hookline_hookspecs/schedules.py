@@ -1,0 +1,179 @@
+"""When an implementation is due: sets of clock ticks that know their next member.
+
+A schedule answers one question, `next_after(tick)`. An implementation that last looked at tick `a`
+and looks again at tick `b` is due when a member lies in `(a, b]`, that is when `next_after(a) <= b`.
+Clocks jump (a step may be 4096 environment steps), so membership of `b` alone is never asked.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["At", "Cycle", "Every", "Schedule", "as_schedule"]
+
+
+class Schedule:
+    """A set of ticks. Combine two with `|` (due in either) or `&` (due in both, on one tick)."""
+
+    __slots__ = ()
+
+    def next_after(self, tick: int) -> int | None:
+        """The smallest due tick greater than `tick`, or None when there is none left."""
+        raise TypeError(f"{type(self).__name__} is not a schedule: use Every, Cycle or At")
+
+    @property
+    def period(self) -> int:
+        """The number of ticks after which the set repeats itself, once past `horizon`."""
+        return 1
+
+    @property
+    def horizon(self) -> int:
+        """The tick from which on the set is purely periodic."""
+        return 0
+
+    def __or__(self, other: Schedule) -> Schedule:
+        return Either(self, as_schedule(other))
+
+    def __and__(self, other: Schedule) -> Schedule:
+        return Both(self, as_schedule(other))
+
+
+@dataclass(frozen=True, slots=True)
+class Every(Schedule):
+    """The multiples of `n`, after `start` (exclusive) and up to `stop` (inclusive).
+
+    Multiples are counted from zero, not from `start`, and tick 0 is none of them unless `start` is negative.
+    """
+
+    n: int
+    start: int = 0
+    stop: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
+            raise ValueError(f"Every(n) needs a whole number of at least 1, got {self.n!r}")
+        if self.stop is not None and self.stop <= self.start:
+            raise ValueError(f"Every({self.n}) is never due: stop={self.stop} is not after start={self.start}")
+
+    def next_after(self, tick: int) -> int | None:
+        candidate = (max(tick, self.start) // self.n + 1) * self.n
+        return None if self.stop is not None and candidate > self.stop else candidate
+
+    @property
+    def period(self) -> int:
+        return self.n
+
+    @property
+    def horizon(self) -> int:
+        return max(self.start, self.stop or 0)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Cycle(Schedule):
+    """The ticks whose position in a cycle of `length` is one of `active` (0-based)."""
+
+    length: int
+    active: tuple[int, ...]
+
+    def __init__(self, length: int, active: Iterable[int]) -> None:
+        positions = tuple(sorted(set(active)))
+        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+            raise ValueError(f"Cycle(length) needs a whole number of at least 1, got {length!r}")
+        if not positions:
+            raise ValueError(f"Cycle({length}, active=[]) is never due: name at least one position")
+        outside = [position for position in positions if not 0 <= position < length]
+        if outside:
+            raise ValueError(f"Cycle({length}) has positions 0 to {length - 1}, got {outside}")
+        object.__setattr__(self, "length", length)
+        object.__setattr__(self, "active", positions)
+
+    def next_after(self, tick: int) -> int:
+        cycle, position = divmod(tick, self.length)
+        later = bisect_right(self.active, position)
+        if later < len(self.active):
+            return cycle * self.length + self.active[later]
+        return (cycle + 1) * self.length + self.active[0]
+
+    @property
+    def period(self) -> int:
+        return self.length
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class At(Schedule):
+    """The ticks that are listed."""
+
+    ticks: tuple[int, ...]
+
+    def __init__(self, ticks: Iterable[int]) -> None:
+        listed = tuple(sorted(set(ticks)))
+        if not listed:
+            raise ValueError("At([]) is never due: list at least one tick")
+        object.__setattr__(self, "ticks", listed)
+
+    def next_after(self, tick: int) -> int | None:
+        later = bisect_right(self.ticks, tick)
+        return self.ticks[later] if later < len(self.ticks) else None
+
+    @property
+    def horizon(self) -> int:
+        return self.ticks[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Either(Schedule):
+    """The ticks of one schedule or the other; written `a | b`."""
+
+    one: Schedule
+    other: Schedule
+
+    def next_after(self, tick: int) -> int | None:
+        candidates = [c for c in (self.one.next_after(tick), self.other.next_after(tick)) if c is not None]
+        return min(candidates, default=None)
+
+    @property
+    def period(self) -> int:
+        return math.lcm(self.one.period, self.other.period)
+
+    @property
+    def horizon(self) -> int:
+        return max(self.one.horizon, self.other.horizon)
+
+
+@dataclass(frozen=True, slots=True)
+class Both(Schedule):
+    """The ticks that two schedules share; written `a & b`."""
+
+    one: Schedule
+    other: Schedule
+
+    def next_after(self, tick: int) -> int | None:
+        # Past the horizon both sets repeat, so a tick that is not shared within one period never will be.
+        limit = max(tick, self.horizon) + self.period
+        candidate = self.one.next_after(tick)
+        while candidate is not None and candidate <= limit:
+            met = self.other.next_after(candidate - 1)
+            if met is None or met == candidate:
+                return met
+            candidate = self.one.next_after(met - 1)
+        return None
+
+    @property
+    def period(self) -> int:
+        return math.lcm(self.one.period, self.other.period)
+
+    @property
+    def horizon(self) -> int:
+        return max(self.one.horizon, self.other.horizon)
+
+
+def as_schedule(value: int | Schedule) -> Schedule:
+    """`value` itself, or `Every(value)` for a number."""
+    if isinstance(value, Schedule):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Every(value)
+    raise TypeError(f"a schedule is a number of ticks, Every, Cycle or At, not {value!r}")
