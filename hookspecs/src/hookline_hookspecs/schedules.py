@@ -8,6 +8,7 @@ Clocks jump (a step may be 4096 environment steps), so membership of `b` alone i
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,14 +16,14 @@ from dataclasses import dataclass
 __all__ = ["At", "Cycle", "Every", "Schedule", "as_schedule"]
 
 
-class Schedule:
+class Schedule(ABC):
     """A set of ticks. Combine two with `|` (due in either) or `&` (due in both, on one tick)."""
 
     __slots__ = ()
 
+    @abstractmethod
     def next_after(self, tick: int) -> int | None:
         """The smallest due tick greater than `tick`, or None when there is none left."""
-        raise TypeError(f"{type(self).__name__} is not a schedule: use Every, Cycle or At")
 
     @property
     def period(self) -> int:

@@ -1,10 +1,10 @@
 """Plugins: the manager that calls them, and how installed ones are found and configured.
 
-    settings = read_settings()                     # pyproject.toml, hookline.toml, environment
-    manager = PluginManager(rank=0)
-    load_plugins(manager, settings)
-    manager.emit.on_epoch_end(state=state)
-    manager.close()
+settings = read_settings()                     # pyproject.toml, hookline.toml, environment
+manager = PluginManager(rank=0)
+load_plugins(manager, settings)
+manager.emit.on_epoch_end(state=state)
+manager.close()
 """
 
 from hookline.plugins.discovery import load_plugins

@@ -51,7 +51,9 @@ class BackgroundWorker:
     When the queue is full the oldest call is dropped and counted: training never waits for an observer.
     """
 
-    def __init__(self, plugin: str, capacity: int, run: Callable[[Call, asyncio.Runner], None], drop: Callable[[str], None]) -> None:
+    def __init__(
+        self, plugin: str, capacity: int, run: Callable[[Call, asyncio.Runner], None], drop: Callable[[str], None]
+    ) -> None:
         self.plugin = plugin
         self._capacity = capacity
         self._run = run

@@ -49,7 +49,7 @@ class Blueprint:
         """Read the constructor. A plugin's options are declared by the type of its constructor's parameter."""
         if isinstance(target, ModuleType) or not callable(target):
             return cls(name, target, None, {})
-        constructor = target.__init__ if isinstance(target, type) else target
+        constructor = inspect.getattr_static(target, "__init__") if isinstance(target, type) else target
         if constructor is object.__init__:
             return cls(name, target, None, {})
         hints = _type_hints(name, target, constructor)
@@ -96,7 +96,11 @@ class Blueprint:
         return self.target(**{parameter: available[what] for parameter, what in self.arguments.items()})
 
     def overrides(
-        self, settings: Settings, version: str | None, schedules: Mapping[str, Schedule | None], clocks: Mapping[str, str]
+        self,
+        settings: Settings,
+        version: str | None,
+        schedules: Mapping[str, Schedule | None],
+        clocks: Mapping[str, str],
     ) -> tuple[Overrides, list[ConfigFault]]:
         """What the settings say over the plugin's own schedules and error policy, and what is wrong with it.
 
@@ -118,7 +122,9 @@ class Blueprint:
         per_event: dict[str, Schedule] = {}
         for event, value in _table(values.get("schedule", {}), fault).items():
             if event not in schedules:
-                fault(["schedule", event], f"plugin {self.name!r} does not implement it{did_you_mean(event, schedules)}")
+                fault(
+                    ["schedule", event], f"plugin {self.name!r} does not implement it{did_you_mean(event, schedules)}"
+                )
             elif clocks[event] == "none":
                 fault(["schedule", event], "the event has no clock to count by")
             else:

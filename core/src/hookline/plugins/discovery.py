@@ -75,7 +75,9 @@ class PluginRecord:
 
     def fail(self, what: str, error: BaseException) -> None:
         self.state, self.error = "failed", error
-        self.reason = f"{what}: {error}" if isinstance(error, HooklineError) else f"{what}: {type(error).__name__}: {error}"
+        self.reason = (
+            f"{what}: {error}" if isinstance(error, HooklineError) else f"{what}: {type(error).__name__}: {error}"
+        )
 
 
 def installed_plugins() -> list[InstalledPlugin]:
@@ -193,7 +195,8 @@ class PluginLoader:
         for requirement, where in self.settings.required:
             record = records.get(canonicalize_name(requirement.name))
             if record is None:
-                problem = f"plugin {requirement.name!r} is required, but not installed{did_you_mean(requirement.name, self._names)}"
+                hint = did_you_mean(requirement.name, self._names)
+                problem = f"plugin {requirement.name!r} is required, but not installed{hint}"
             elif record.state != "active":
                 problem = f"plugin {requirement.name!r} is required, but it is {record.state}: {record.reason}"
             elif not requirement.specifier.contains(record.installed.version, prereleases=True):
@@ -240,7 +243,11 @@ class PluginLoader:
             for required in own.requires:
                 if required not in constraints:
                     record = next((record for record in self.records if record.name == required), None)
-                    why = f"{record.state}: {record.reason}" if record else f"not installed{did_you_mean(required, self._names)}"
+                    why = (
+                        f"{record.state}: {record.reason}"
+                        if record
+                        else f"not installed{did_you_mean(required, self._names)}"
+                    )
                     raise OrderError(None, f"plugin {name!r} requires {required!r}, which is {why}")
 
     def _register(self, record: PluginRecord, overrides: Any) -> None:

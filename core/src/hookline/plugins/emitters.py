@@ -38,12 +38,9 @@ class Emitter:
         self._event = event
         self._build = build
         self._lock = lock
-        # The unbuilt emitter takes any arguments, so that it can say what is wrong with them.
-        source = f"def {event.name}(self, **arguments):\n    return build_and_call(self, arguments)"
-        exec(compile(source, f"<hookline emitter of {event.name}>", "exec"), globals_)
-        function: FunctionType = globals_.pop(event.name)
         globals_["build_and_call"] = self._build_and_call
-        function.__kwdefaults__ = dict(event.defaults) or None  # type: ignore[assignment]
+        function = FunctionType(_unbuilt.__code__, globals_, event.name)
+        function.__kwdefaults__ = dict(event.defaults) or None
         # Python's own complaint about a wrong argument begins with this name.
         function.__qualname__ = f"event {event.signature}: emit"
         function.__doc__ = event.doc
@@ -59,3 +56,8 @@ class Emitter:
         with self._lock:
             self.function.__code__ = self._build()
         return self.function(emit, **arguments)
+
+
+def _unbuilt(self: Emit, **arguments: Any) -> Any:
+    """The code of an emitter before it is built. It takes any arguments, so that it can say what is wrong with them."""
+    return build_and_call(self, arguments)  # type: ignore[name-defined]  # noqa: F821 - in the emitter's globals

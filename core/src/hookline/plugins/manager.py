@@ -134,7 +134,8 @@ class PluginManager(pluggy.PluginManager):
             event = options.get("specname") or attribute
             if event not in self._events and not options.get("optionalhook"):
                 raise PluginError(
-                    plugin, f"plugin {name!r} implements {event!r}, which is no event{did_you_mean(event, self._events)}"
+                    plugin,
+                    f"plugin {name!r} implements {event!r}, which is no event{did_you_mean(event, self._events)}",
                 )
             if isinstance(plugin, type):
                 raise PluginError(plugin, f"plugin {name!r} is a class: register an instance of it")
@@ -259,17 +260,21 @@ class PluginManager(pluggy.PluginManager):
         ]
 
     def _execute(
-        self, hook_name: str, methods: Sequence[pluggy.HookImpl], kwargs: Mapping[str, object], firstresult: bool
+        self,
+        hook_name: str,
+        hook_impls: Sequence[pluggy.HookImpl],
+        caller_kwargs: Mapping[str, object],
+        firstresult: bool,
     ) -> Any:
         """Answer a call of `hook.<event>(...)`."""
         event = self._events.get(hook_name)
         if event is None:
-            return call_with_pluggy(hook_name, methods, kwargs, firstresult)
-        if methods == getattr(self.hook, hook_name).get_hookimpls():
-            return self._answers[hook_name].function(self.emit, **kwargs)
+            return call_with_pluggy(hook_name, hook_impls, caller_kwargs, firstresult)
+        if hook_impls == getattr(self.hook, hook_name).get_hookimpls():
+            return self._answers[hook_name].function(self.emit, **caller_kwargs)
         # Some of the plugins, or a function besides them, for this one call.
-        event.check_arguments(kwargs)
-        return self._dispatcher.function(event, self._called(event, methods))(kwargs)
+        event.check_arguments(caller_kwargs)
+        return self._dispatcher.function(event, self._called(event, hook_impls))(caller_kwargs)
 
     def add_hookcall_monitoring(self, before: Any, after: Any) -> Callable[[], None]:
         """Have functions called before and after every event: pluggy's, with `emit` taking part."""

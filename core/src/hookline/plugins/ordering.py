@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 from hookline.plugins.errors import OrderError, PluginError
@@ -29,7 +30,8 @@ def constraints_of(plugin: object, name: str) -> Constraints:
         value = getattr(plugin, attribute, ())
         if isinstance(value, str) or not isinstance(value, Iterable) or any(not isinstance(n, str) for n in value):
             raise PluginError(
-                plugin, f"plugin {name!r}: {attribute} must be a tuple of plugin names, such as ('metrics',), not {value!r}"
+                plugin,
+                f"plugin {name!r}: {attribute} must be a tuple of plugin names, such as ('metrics',), not {value!r}",
             )
         return tuple(value)
 
@@ -59,7 +61,9 @@ def sort_by_constraints(names: Sequence[str], constraints: Mapping[str, Constrai
             if predecessors[name].keys() <= placed:
                 break
         else:
-            raise OrderError(None, f"the plugins' order has a cycle: {_describe_cycle(waiting[0], predecessors, placed)}")
+            raise OrderError(
+                None, f"the plugins' order has a cycle: {_describe_cycle(waiting[0], predecessors, placed)}"
+            )
         waiting.remove(name)
         ordered.append(name)
     return ordered
@@ -72,4 +76,4 @@ def _describe_cycle(start: str, predecessors: Mapping[str, Mapping[str, str]], p
         path.append(name)
         name = next(other for other in predecessors[name] if other not in placed)
     cycle = [*path[path.index(name) :], name]
-    return ", ".join(predecessors[here][there] for here, there in zip(cycle, cycle[1:], strict=False))
+    return ", ".join(predecessors[here][there] for here, there in pairwise(cycle))

@@ -186,7 +186,7 @@ def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
         try:
             layer = Schema.model_validate({key: value})
         except ValidationError as error:
-            settings.faults += validation_faults(error, Schema, lambda path, variable=variable: variable)
+            settings.faults += [ConfigFault(variable, fault.problem) for fault in validation_faults(error, Schema)]
             continue
         settings.add_layer(layer, {key: variable})
     for variable in environ:

@@ -25,9 +25,13 @@ def field_names(model: Any) -> list[str]:
     return []
 
 
-def validation_faults(error: ValidationError, model: Any, locate: Callable[[Path], str]) -> list[ConfigFault]:
+def validation_faults(
+    error: ValidationError, model: Any, locate: Callable[[Path], str] = lambda path: ".".join(map(str, path))
+) -> list[ConfigFault]:
     """One fault for each of pydantic's errors; `locate` tells where a path of keys stands."""
-    return [ConfigFault(locate(details["loc"]), _problem(details, model)) for details in error.errors(include_url=False)]
+    return [
+        ConfigFault(locate(details["loc"]), _problem(details, model)) for details in error.errors(include_url=False)
+    ]
 
 
 def _problem(details: ErrorDetails, model: Any) -> str:

@@ -55,7 +55,9 @@ def _make(name: str, target: Any, options: dict[str, Any], manager: PluginManage
 def _check_marks(plugin: Any, manager: PluginManager) -> None:
     marked = [name for name in dir(plugin) if manager.parse_hookimpl_opts(plugin, name) is not None]
     forgotten = [
-        name for name in dir(plugin) if name in manager.events and name not in marked and callable(getattr(plugin, name))
+        name
+        for name in dir(plugin)
+        if name in manager.events and name not in marked and callable(getattr(plugin, name))
     ]
     assert not forgotten, f"named after an event, but not marked with @hookimpl: {', '.join(forgotten)}"
     assert marked, "the plugin implements no event: mark its methods with @hookimpl"

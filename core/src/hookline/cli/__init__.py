@@ -1,0 +1,5 @@
+"""The command line: `hookline`."""
+
+from hookline.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,100 @@
+"""`hookline hooks`: the event reference, made from the hookspecs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hookline.plugins.contract import parse_contract
+from hookline.plugins.errors import HooklineError, did_you_mean
+from hookline.plugins.events import Event
+from hookline.plugins.manager import PluginManager
+
+__all__ = ["events_as_markdown", "hooks"]
+
+KINDS = {
+    "notify": "results are ignored",
+    "collect": "every result is kept, with the plugin it came from",
+    "decide": "the first result that is not None wins",
+}
+SCOPES = {"driver": "rank 0 only", "every_rank": "every rank", "worker": "every process that emits it"}
+
+
+def hooks(event: str | None = None, /, *, markdown: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Show the events that a plugin can implement.
+
+    Parameters
+    ----------
+    event
+        Show all about this one.
+    markdown
+        Print the whole reference as Markdown.
+    """
+    events = PluginManager().events
+    console = Console()
+    if event is not None:
+        if event not in events:
+            raise HooklineError(f"there is no event {event!r}{did_you_mean(event, events)}")
+        console.print("\n".join(_event_lines(events[event])), markup=False, highlight=False, soft_wrap=True)
+    elif markdown:
+        print(events_as_markdown())
+    else:
+        console.print(_table(list(events.values())))
+
+
+def events_as_markdown() -> str:
+    """The reference of all events as one Markdown page."""
+    lines = [
+        "# Events",
+        "",
+        "Every moment of a run that a plugin can implement, by phase. This page is generated from the hookspecs by",
+        "`make docs`; `hookline hooks EVENT` shows the same in a terminal.",
+        "",
+        "| kind | what becomes of results |",
+        "|---|---|",
+        *(f"| {kind} | {meaning} |" for kind, meaning in KINDS.items()),
+    ]
+    for phase, events in itertools.groupby(PluginManager().events.values(), key=lambda event: event.phase):
+        lines += ["", f"## {phase}"]
+        for event in events:
+            heading, *facts = _event_lines(event)
+            lines += ["", f"### `{heading}`", "", facts[1], "", *(f"- {fact.strip()}" for fact in facts[3:])]
+    return "\n".join(lines)
+
+
+def _event_lines(event: Event) -> Iterator[str]:
+    contract = parse_contract(event.doc)
+    yield event.signature
+    yield ""
+    yield contract.summary
+    yield ""
+    yield f"Kind: {event.kind} ({KINDS[event.kind]})"
+    yield f"Clock: {event.clock}"
+    yield f"Scope: {event.scope} ({SCOPES[event.scope]})"
+    yield f"When: {contract.when}"
+    yield f"Emitted by: {contract.emitted_by}"
+    yield f"Where: {contract.where}"
+    for name, meaning in contract.arguments.items():
+        yield f"  `{name}`: {meaning}"
+    yield f"Returns: {contract.returns}"
+    yield f"Added: {contract.added}"
+
+
+def _table(events: list[Event]) -> Table:
+    table = Table()
+    for heading in ("phase", "event", "kind", "clock", "scope", "what it says"):
+        table.add_column(heading, overflow="fold")
+    for phase, members in itertools.groupby(events, key=lambda event: event.phase):
+        table.add_section()
+        for number, event in enumerate(members):
+            summary = parse_contract(event.doc).summary
+            table.add_row(
+                "" if number else phase, escape(event.signature), event.kind, event.clock, event.scope, escape(summary)
+            )
+    return table

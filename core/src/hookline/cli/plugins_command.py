@@ -1,0 +1,110 @@
+"""`hookline plugins`: what is installed, what is on, and why the rest is not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hookline.plugins.discovery import PluginLoader
+from hookline.plugins.errors import ConfigError, HooklineError, did_you_mean
+from hookline.plugins.listing import PluginListing, list_plugins
+from hookline.plugins.manager import PluginManager
+from hookline.plugins.settings import read_settings
+
+__all__ = ["plugins"]
+
+STYLES = {"active": "green", "disabled": "dim", "failed": "red", "quarantined": "yellow"}
+
+
+def plugins(
+    *,
+    hook: str | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    plugin: Annotated[tuple[str, ...], Parameter(name="-p", negative="")] = (),
+    option: Annotated[tuple[str, ...], Parameter(name="-o", negative="")] = (),
+) -> None:
+    """Show the installed plugins: which are active, which are not and why.
+
+    Parameters
+    ----------
+    hook
+        Only plugins that implement this event, in the order in which they are called.
+    as_json
+        Print JSON for another program.
+    plugin
+        Turn a plugin off (`-p no:NAME`) or on (`-p NAME`), as for a run.
+    option
+        Set an option (`-o PLUGIN.KEY=VALUE`), as for a run.
+    """
+    manager = PluginManager()
+    if hook is not None and hook not in manager.events:
+        raise HooklineError(f"there is no event {hook!r}{did_you_mean(hook, manager.events)}")
+    listings, problems = _load(manager, plugin, option)
+    if hook is not None:
+        listings = _in_call_order(manager, hook, listings)
+    if as_json:
+        print(json.dumps({"plugins": [asdict(listing) for listing in listings], "problems": problems}, indent=2))
+    else:
+        _print(listings, problems)
+    if problems:
+        sys.exit(1)
+
+
+def _load(
+    manager: PluginManager, plugin_arguments: Sequence[str], option_arguments: Sequence[str]
+) -> tuple[list[PluginListing], list[str]]:
+    """Load plugins as a run would, but go on when something is wrong and tell it in the end."""
+    settings = read_settings(plugin_arguments=plugin_arguments, option_arguments=option_arguments)
+    settings.strict = False
+    loader = PluginLoader(manager, settings)
+    loader.prepare()
+    problems = [str(fault) for fault in loader.faults]
+    if not problems:
+        try:
+            loader.register()
+        except ConfigError as error:
+            problems = [str(fault) for fault in error.faults]
+        except HooklineError as error:
+            problems = [str(error)]
+    return list_plugins(manager, loader.records), problems
+
+
+def _in_call_order(manager: PluginManager, event: str, listings: Sequence[PluginListing]) -> list[PluginListing]:
+    order = [hookimpl.plugin_name for hookimpl in reversed(getattr(manager.hook, event).get_hookimpls())]
+    return sorted((listing for listing in listings if listing.name in order), key=lambda own: order.index(own.name))
+
+
+def _print(listings: Sequence[PluginListing], problems: Sequence[str]) -> None:
+    console = Console()
+    table = Table()
+    for heading in ("plugin", "distribution", "state", "events", "order", "options"):
+        table.add_column(heading, overflow="fold")
+    for listing in listings:
+        state = f"[{STYLES[listing.state]}]{listing.state}[/]"
+        table.add_row(
+            escape(listing.name),
+            escape(f"{listing.distribution} {listing.version}"),
+            f"{state} {escape(listing.reason)}".rstrip(),
+            escape("\n".join(listing.events)),
+            escape(_order(listing)),
+            escape("\n".join(f"{key} = {json.dumps(value)}" for key, value in listing.options.items())),
+        )
+    if listings:
+        console.print(table)
+    else:
+        console.print("No plugin is installed, or none implements that event. `hookline new-plugin NAME` starts one.")
+    for problem in problems:
+        console.print(f"[red]problem[/] {escape(problem)}", soft_wrap=True)
+
+
+def _order(listing: PluginListing) -> str:
+    said = {"after": listing.after, "before": listing.before, "requires": listing.requires}
+    return "\n".join(f"{relation} {', '.join(names)}" for relation, names in said.items() if names)

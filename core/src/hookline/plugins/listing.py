@@ -1,0 +1,65 @@
+"""What can be told of each plugin: state, events, order and options, for people and for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+
+from hookline.plugins.discovery import PluginRecord
+from hookline.plugins.manager import PluginManager
+from hookline.redaction import redact
+
+__all__ = ["PluginListing", "list_plugins"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PluginListing:
+    """One plugin, as it stands now."""
+
+    name: str
+    distribution: str
+    version: str
+    state: str
+    """`active`, `disabled`, `failed` or `quarantined`."""
+    reason: str
+    """Why it is not active: by what it is disabled, how it failed."""
+    events: list[str]
+    """The events that it implements; unknown, and empty, for one that is not imported."""
+    after: list[str]
+    before: list[str]
+    requires: list[str]
+    options: dict[str, Any]
+    """Its options with their defaults; secrets are not among them."""
+
+
+def list_plugins(manager: PluginManager, records: Iterable[PluginRecord]) -> list[PluginListing]:
+    """All installed plugins in the order of their names."""
+    return [_listing(manager, record) for record in records]
+
+
+def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
+    state, reason = record.state, record.reason
+    plugin = manager.get_plugin(record.name) if state == "active" else None
+    callers = manager.get_hookcallers(plugin) if plugin is not None else None
+    quarantined = manager.faults.quarantined.get(record.name)
+    return PluginListing(
+        name=record.name,
+        distribution=record.installed.distribution,
+        version=record.installed.version,
+        state="quarantined" if quarantined else state,
+        reason=quarantined or reason,
+        events=[name for name in manager.events if any(caller.name == name for caller in callers or ())],
+        after=list(record.constraints.after),
+        before=list(record.constraints.before),
+        requires=list(record.constraints.requires),
+        options=redact(_as_dictionary(record.options)),
+    )
+
+
+def _as_dictionary(options: Any) -> dict[str, Any]:
+    if isinstance(options, BaseModel):
+        return options.model_dump(mode="json")
+    return dataclasses.asdict(options) if dataclasses.is_dataclass(options) and not isinstance(options, type) else {}

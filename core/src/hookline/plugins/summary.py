@@ -1,0 +1,53 @@
+"""The end of a run: which plugins failed, were taken out or fell behind, and what each has cost."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from hookline.plugins.faults import FaultLedger
+from hookline.plugins.manager import PluginManager
+from hookline.plugins.timing import PluginTimer
+
+__all__ = ["print_summary"]
+
+
+def print_summary(manager: PluginManager, console: Console | None = None) -> None:
+    """Print what is worth knowing of the plugins; nothing when all went well and nothing was measured."""
+    console = console or Console(stderr=True)
+    if manager.faults:
+        console.print(_faults_table(manager.faults))
+    if manager.timer is not None and manager.timer.timings:
+        console.print(_timings_table(manager.timer))
+
+
+def _faults_table(ledger: FaultLedger) -> Table:
+    table = Table(title="Plugins with faults", title_justify="left")
+    for heading in ("plugin", "event", "times", "what happened"):
+        table.add_column(heading, justify="right" if heading == "times" else "left", overflow="fold")
+    for fault in ledger.faults.values():
+        table.add_row(fault.plugin, fault.event, str(fault.count), fault.error)
+    for plugin, count in sorted(ledger.dropped.items()):
+        table.add_row(plugin, "", str(count), "background calls were dropped")
+    for plugin, why in ledger.quarantined.items():
+        table.add_row(plugin, "", "", f"quarantined: {why}")
+    return table
+
+
+def _timings_table(timer: PluginTimer) -> Table:
+    table = Table(title="Time spent in plugins", title_justify="left")
+    for heading in ("plugin", "event", "thread"):
+        table.add_column(heading)
+    for heading in ("calls", "total ms", "mean µs", "longest µs"):
+        table.add_column(heading, justify="right")
+    for timing in sorted(timer.timings.values(), key=lambda timing: -timing.total_ns):
+        table.add_row(
+            timing.plugin,
+            timing.event,
+            "background" if timing.background else "training",
+            f"{timing.calls:,}",
+            f"{timing.total_ns / 1e6:,.1f}",
+            f"{timing.total_ns / timing.calls / 1e3:,.1f}",
+            f"{timing.longest_ns / 1e3:,.1f}",
+        )
+    return table

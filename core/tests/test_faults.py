@@ -1,0 +1,231 @@
+"""What becomes of a plugin that fails, and of the others."""
+
+import logging
+
+import pytest
+from hookline_hookspecs import TrainerState, hookimpl
+
+from hookline import PluginManager
+from hookline.plugins import PluginError
+from hookline.plugins.manager import Overrides
+
+
+class Failing:
+    """Fails as often as it is told to, then works."""
+
+    def __init__(self, failures: int = 1_000_000, **attributes: object) -> None:
+        self.calls = 0
+        self.failures = failures
+        vars(self).update(attributes)
+
+    @hookimpl
+    def on_epoch_end(self, state: TrainerState) -> None:
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise ValueError(f"failure {self.calls}")
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    @hookimpl
+    def on_epoch_end(self) -> None:
+        self.calls += 1
+
+
+def emit_epochs(manager: PluginManager, count: int) -> None:
+    for epoch in range(count):
+        manager.emit.on_epoch_end(state=TrainerState(epoch=epoch))
+
+
+def test_an_observer_that_fails_is_logged_with_its_name_and_the_others_are_called(
+    hookline_manager: PluginManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    early, late = Counting(), Counting()
+    for plugin, name in ((late, "late"), (Failing(), "failing"), (early, "early")):
+        hookline_manager.register(plugin, name, overrides=Overrides(version="1.2"))
+    emit_epochs(hookline_manager, 1)
+    assert (early.calls, late.calls) == (1, 1)
+    record = caplog.records[0]
+    assert record.getMessage() == "plugin 'failing' 1.2 failed in on_epoch_end: ValueError('failure 1')"
+    assert record.levelno == logging.WARNING
+    assert record.exc_info is not None
+
+
+def test_a_quarantined_plugin_is_not_called_again(hookline_manager: PluginManager) -> None:
+    failing = Failing()
+    hookline_manager.register(failing, "failing")
+    emit_epochs(hookline_manager, 10)
+    assert failing.calls == 3
+    assert hookline_manager.faults.quarantined == {"failing": "failed 3 times in a row in on_epoch_end"}
+
+
+def test_a_success_in_between_ends_the_row_of_failures(hookline_manager: PluginManager) -> None:
+    class EverySecond:
+        calls = 0
+
+        @hookimpl
+        def on_epoch_end(self) -> None:
+            self.calls += 1
+            if self.calls % 3:
+                raise ValueError("again")
+
+    plugin = EverySecond()
+    hookline_manager.register(plugin)
+    emit_epochs(hookline_manager, 30)
+    assert plugin.calls == 30
+    assert not hookline_manager.faults.quarantined
+
+
+def test_failures_are_counted_by_plugin_and_event(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Failing(2), "failing")
+    emit_epochs(hookline_manager, 5)
+    (fault,) = hookline_manager.faults.faults.values()
+    assert (fault.plugin, fault.event, fault.count, fault.error) == (
+        "failing",
+        "on_epoch_end",
+        2,
+        "ValueError: failure 1",
+    )
+
+
+def test_a_critical_plugin_stops_the_run_after_all_others_were_called(hookline_manager: PluginManager) -> None:
+    early, late = Counting(), Counting()
+    hookline_manager.register(late)
+    hookline_manager.register(Failing(critical=True), "checkpoint", overrides=Overrides(version="0.3"))
+    hookline_manager.register(early)
+    with pytest.raises(ValueError, match="failure 1") as caught:
+        emit_epochs(hookline_manager, 1)
+    assert caught.value.__notes__ == ["raised by plugin 'checkpoint' 0.3 in on_epoch_end"]
+    assert (early.calls, late.calls) == (1, 1)
+
+
+def test_several_critical_failures_are_raised_together(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Failing(on_error="raise"), "a")
+    hookline_manager.register(Failing(on_error="raise"), "b")
+    with pytest.raises(ExceptionGroup, match="2 plugins failed in on_epoch_end") as caught:
+        emit_epochs(hookline_manager, 1)
+    notes = sorted(note for error in caught.value.exceptions for note in error.__notes__)
+    assert notes == ["raised by plugin 'a' in on_epoch_end", "raised by plugin 'b' in on_epoch_end"]
+
+
+def test_disable_takes_a_plugin_out_at_its_first_failure(hookline_manager: PluginManager) -> None:
+    failing = Failing(on_error="disable")
+    hookline_manager.register(failing, "failing")
+    emit_epochs(hookline_manager, 5)
+    assert failing.calls == 1
+    assert hookline_manager.faults.quarantined == {"failing": "failed in on_epoch_end"}
+
+
+def test_the_users_config_has_the_last_word_on_the_policy(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Failing(critical=True), "x", overrides=Overrides(on_error="warn"))
+    emit_epochs(hookline_manager, 1)
+    assert hookline_manager.faults.failures_of("x") == 1
+
+
+def test_a_policy_that_does_not_exist_is_an_error(hookline_manager: PluginManager) -> None:
+    with pytest.raises(PluginError, match=r"on_error must be 'raise', 'warn' or 'disable', not 'warm' \(did you mean 'warn'"):
+        hookline_manager.register(Failing(on_error="warm"), "x")
+
+
+def test_keyboard_interrupt_is_never_held_back(hookline_manager: PluginManager) -> None:
+    class Interrupted:
+        @hookimpl
+        def on_epoch_end(self) -> None:
+            raise KeyboardInterrupt
+
+    hookline_manager.register(Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        emit_epochs(hookline_manager, 1)
+
+
+def test_a_failing_decider_leaves_the_decision_to_the_next(hookline_manager: PluginManager) -> None:
+    class Broken:
+        @hookimpl
+        def restore_training_run(self) -> None:
+            raise OSError("no disk")
+
+    class Working:
+        @hookimpl
+        def restore_training_run(self) -> str:
+            return "restored"
+
+    hookline_manager.register(Working())
+    hookline_manager.register(Broken())
+    assert hookline_manager.emit.restore_training_run(state=TrainerState()) == "restored"
+
+
+def test_a_critical_failure_is_raised_even_when_another_decides(hookline_manager: PluginManager) -> None:
+    class Broken:
+        critical = True
+
+        @hookimpl
+        def restore_training_run(self) -> None:
+            raise OSError("no disk")
+
+    class Working:
+        @hookimpl
+        def restore_training_run(self) -> str:
+            return "restored"
+
+    hookline_manager.register(Working())
+    hookline_manager.register(Broken())
+    with pytest.raises(OSError, match="no disk"):
+        hookline_manager.emit.restore_training_run(state=TrainerState())
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "never", "twice"])
+def test_a_wrapper_that_fails_is_as_if_it_were_not_there(hookline_manager: PluginManager, moment: str) -> None:
+    class Wrapper:
+        @hookimpl(wrapper=True)
+        def collect_metrics(self):
+            if moment == "before":
+                raise ValueError("before")
+            if moment != "never":
+                yield
+            if moment == "twice":
+                yield
+            raise ValueError("after")
+
+    class Plain:
+        @hookimpl
+        def collect_metrics(self):
+            return {"a": 1}
+
+    hookline_manager.register(Wrapper(), "wrapper")
+    hookline_manager.register(Plain(), "plain")
+    for _ in range(5):
+        assert hookline_manager.emit.collect_metrics(state=TrainerState()).items() == [("plain", {"a": 1})]
+    assert hookline_manager.faults.failures_of("wrapper") == 3
+    assert "wrapper" in hookline_manager.faults.quarantined
+
+
+def test_a_wrapper_sees_the_failure_of_a_critical_plugin_and_lets_it_through(hookline_manager: PluginManager) -> None:
+    seen = []
+
+    class Wrapper:
+        @hookimpl(wrapper=True)
+        def on_epoch_end(self):
+            try:
+                return (yield)
+            except ValueError as error:
+                seen.append(str(error))
+                raise
+
+    hookline_manager.register(Wrapper(), "wrapper")
+    hookline_manager.register(Failing(critical=True), "failing")
+    with pytest.raises(ValueError, match="failure 1"):
+        emit_epochs(hookline_manager, 1)
+    assert seen == ["failure 1"]
+    assert hookline_manager.faults.failures_of("wrapper") == 0
+
+
+def test_a_plugin_registered_again_is_out_of_quarantine(hookline_manager: PluginManager) -> None:
+    failing = Failing(3)
+    hookline_manager.register(failing, "failing")
+    emit_epochs(hookline_manager, 4)
+    hookline_manager.unregister(failing)
+    hookline_manager.register(failing, "failing")
+    emit_epochs(hookline_manager, 2)
+    assert failing.calls == 5

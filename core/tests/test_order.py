@@ -1,0 +1,118 @@
+"""after, before and requires."""
+
+import pytest
+from hookline_hookspecs import TrainerState, hookimpl
+
+from hookline import PluginManager
+from hookline.plugins import OrderError, PluginError
+
+
+def make_plugin(log: list[str], name: str, **attributes: object) -> object:
+    class Plugin:
+        @hookimpl
+        def on_epoch_end(self) -> None:
+            log.append(name)
+
+    plugin = Plugin()
+    vars(plugin).update(attributes)
+    return plugin
+
+
+def call_order(manager: PluginManager, log: list[str]) -> list[str]:
+    log.clear()
+    manager.emit.on_epoch_end(state=TrainerState())
+    return list(log)
+
+
+def test_after_and_before_hold_whatever_the_order_of_registration(hookline_manager: PluginManager) -> None:
+    log: list[str] = []
+    hookline_manager.register(make_plugin(log, "metrics", after=("checkpoint",)), "metrics")
+    hookline_manager.register(make_plugin(log, "status", before=("checkpoint",)), "status")
+    hookline_manager.register(make_plugin(log, "checkpoint"), "checkpoint")
+    assert call_order(hookline_manager, log) == ["status", "checkpoint", "metrics"]
+
+
+def test_after_a_plugin_that_is_not_there_means_nothing(hookline_manager: PluginManager) -> None:
+    log: list[str] = []
+    hookline_manager.register(make_plugin(log, "metrics", after=("nobody",)), "metrics")
+    assert call_order(hookline_manager, log) == ["metrics"]
+
+
+def test_after_wins_over_tryfirst(hookline_manager: PluginManager) -> None:
+    log: list[str] = []
+
+    class Eager:
+        after = ("calm",)
+
+        @hookimpl(tryfirst=True)
+        def on_epoch_end(self) -> None:
+            log.append("eager")
+
+    hookline_manager.register(Eager(), "eager")
+    hookline_manager.register(make_plugin(log, "calm"), "calm")
+    assert call_order(hookline_manager, log) == ["calm", "eager"]
+
+
+def test_before_puts_a_wrapper_outside_of_another(hookline_manager: PluginManager) -> None:
+    log: list[str] = []
+
+    def wrapper(name: str, **attributes: object) -> object:
+        class Wrapper:
+            @hookimpl(wrapper=True)
+            def on_epoch_end(self):
+                log.append(f"{name} in")
+                yield
+                log.append(f"{name} out")
+
+        plugin = Wrapper()
+        vars(plugin).update(attributes)
+        return plugin
+
+    hookline_manager.register(wrapper("outer", before=("inner",)), "outer")
+    hookline_manager.register(wrapper("inner"), "inner")
+    assert call_order(hookline_manager, log) == ["outer in", "inner in", "inner out", "outer out"]
+
+
+def test_a_cycle_is_an_error_that_names_both_and_changes_nothing(hookline_manager: PluginManager) -> None:
+    log: list[str] = []
+    hookline_manager.register(make_plugin(log, "metrics", after=("checkpoint",)), "metrics")
+    with pytest.raises(OrderError) as caught:
+        hookline_manager.register(make_plugin(log, "checkpoint", after=("metrics",)), "checkpoint")
+    assert str(caught.value) == (
+        "the plugins' order has a cycle: 'metrics' is after 'checkpoint', 'checkpoint' is after 'metrics'"
+    )
+    assert not hookline_manager.has_plugin("checkpoint")
+    assert call_order(hookline_manager, log) == ["metrics"]
+
+
+def test_a_missing_requirement_is_an_error_that_names_both(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(make_plugin([], "checkpoint"), "checkpoint")
+    with pytest.raises(OrderError) as caught:
+        hookline_manager.register(make_plugin([], "best", requires=("chekpoint",)), "best")
+    assert str(caught.value) == (
+        "plugin 'best' requires 'chekpoint', which is not registered (did you mean 'checkpoint'?)"
+    )
+
+
+def test_a_plugin_that_another_requires_cannot_be_unregistered(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(make_plugin([], "checkpoint"), "checkpoint")
+    hookline_manager.register(make_plugin([], "best", requires=("checkpoint",)), "best")
+    with pytest.raises(OrderError, match="'checkpoint' cannot be unregistered: 'best' requires it"):
+        hookline_manager.unregister(name="checkpoint")
+    hookline_manager.unregister(name="best")
+    hookline_manager.unregister(name="checkpoint")
+
+
+def test_a_name_in_place_of_a_tuple_of_names_is_an_error(hookline_manager: PluginManager) -> None:
+    with pytest.raises(PluginError, match=r"plugin 'x': after must be a tuple of plugin names, such as \('metrics',\)"):
+        hookline_manager.register(make_plugin([], "x", after="metrics"), "x")
+
+
+def test_the_same_plugins_come_in_the_same_order_every_time() -> None:
+    orders = set()
+    for _ in range(5):
+        manager, log = PluginManager(), []
+        for name in ("a", "b", "c", "d"):
+            manager.register(make_plugin(log, name, after=("c",) if name == "a" else ()), name)
+        orders.add(tuple(call_order(manager, log)))
+    assert orders == {("d", "c", "b", "a")}

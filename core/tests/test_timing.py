@@ -1,0 +1,89 @@
+"""Time per plugin and event, the table at the end, and the trace file."""
+
+import io
+import json
+from pathlib import Path
+
+from hookline_hookspecs import TrainerState, hookimpl
+from rich.console import Console
+
+from hookline import PluginManager
+from hookline.plugins.summary import print_summary
+
+
+class Busy:
+    @hookimpl
+    def on_epoch_end(self) -> None:
+        sum(range(1000))
+
+    @hookimpl(background=True)
+    def on_epoch_start(self) -> None: ...
+
+    @hookimpl(wrapper=True)
+    def on_train_phase_end(self):
+        return (yield)
+
+
+class Failing:
+    @hookimpl
+    def on_epoch_end(self) -> None:
+        raise ValueError("no")
+
+
+def run(manager: PluginManager) -> None:
+    for epoch in range(5):
+        state = TrainerState(epoch=epoch)
+        manager.emit.on_epoch_start(state=state)
+        manager.emit.on_train_phase_end(state=state)
+        manager.emit.on_epoch_end(state=state)
+    manager.drain()
+
+
+def test_every_call_is_counted_for_its_plugin_and_event(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Busy(), "busy")
+    hookline_manager.register(Failing(), "failing")
+    timer = hookline_manager.enable_timing()
+    run(hookline_manager)
+    calls = {key: (timing.calls, timing.background) for key, timing in timer.timings.items()}
+    assert calls == {
+        ("busy", "on_epoch_start"): (5, True),
+        ("busy", "on_train_phase_end"): (5, False),
+        ("busy", "on_epoch_end"): (5, False),
+        ("failing", "on_epoch_end"): (3, False),
+    }
+    busy = timer.timings["busy", "on_epoch_end"]
+    assert 0 < busy.longest_ns <= busy.total_ns
+
+
+def test_the_trace_file_holds_one_complete_event_for_each_call(hookline_manager: PluginManager, tmp_path: Path) -> None:
+    hookline_manager.register(Busy(), "busy")
+    timer = hookline_manager.enable_timing()
+    run(hookline_manager)
+    timer.write_chrome_trace(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert len(trace["traceEvents"]) == 15
+    for event in trace["traceEvents"]:
+        assert event["ph"] == "X"
+        assert event["dur"] >= 0
+        assert event["name"] == f"busy.{event['cat']}"
+    assert len({event["tid"] for event in trace["traceEvents"]}) == 2
+
+
+def test_the_summary_shows_faults_and_times(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Busy(), "busy")
+    hookline_manager.register(Failing(), "failing")
+    hookline_manager.enable_timing()
+    run(hookline_manager)
+    output = io.StringIO()
+    print_summary(hookline_manager, Console(file=output, width=140))
+    text = output.getvalue()
+    for expected in ("failing", "ValueError: no", "quarantined: failed 3 times in a row in on_epoch_end", "busy"):
+        assert expected in text
+
+
+def test_the_summary_is_silent_when_all_went_well(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Busy(), "busy")
+    run(hookline_manager)
+    output = io.StringIO()
+    print_summary(hookline_manager, Console(file=output))
+    assert output.getvalue() == ""
