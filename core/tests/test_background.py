@@ -7,10 +7,10 @@ import threading
 from typing import Any
 
 import pytest
-from hookline_hookspecs import TrainerState, hookimpl
 
 from hookline import PluginManager
 from hookline.plugins import PluginError
+from hookline_hookspecs import TrainerState, hookimpl
 
 
 class Recorder:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pluggy
-from hookline_hookspecs import hookimpl, hookspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import PluginManager
 from hookline.plugins import OrderError
+from hookline_hookspecs import hookimpl, hookspec
 
 
 class Specs:
@@ -111,7 +111,9 @@ def first_failure_only(blueprints_: list[Blueprint]) -> bool:
 @given(st.sampled_from(EVENTS), plugin_lists)
 @settings(max_examples=400, deadline=None)
 def test_results_order_arguments_and_wrappers_are_those_of_pluggy(event: str, chosen: list[Blueprint]) -> None:
-    chosen = [b if first_failure_only([b]) else Blueprint(b.number, b.signature, b.wrapper, b.order, None) for b in chosen]
+    chosen = [
+        b if first_failure_only([b]) else Blueprint(b.number, b.signature, b.wrapper, b.order, None) for b in chosen
+    ]
     logs: list[list[Any]] = [[], [], []]
     theirs = pluggy.PluginManager("hookline")
     ours, ours_by_hook = PluginManager(), PluginManager()

@@ -1,9 +1,9 @@
 """Emitting: the three kinds, argument subsets, wrong arguments, and pluggy's own call."""
 
 import pytest
-from hookline_hookspecs import TrainerState, hookimpl, hookspec
 
 from hookline import PluginManager
+from hookline_hookspecs import TrainerState, hookimpl, hookspec
 
 
 class Named:
@@ -71,7 +71,9 @@ def test_pluggys_calls_for_some_of_the_plugins_work(hookline_manager: PluginMana
     hookline_manager.register(second, "second")
     subset = hookline_manager.subset_hook_caller("collect_metrics", [second])
     assert subset(state=TrainerState()) == [{"a": 1}]
-    extra = hookline_manager.hook.collect_metrics.call_extra([lambda state: {"c": state.step}], {"state": TrainerState()})
+    extra = hookline_manager.hook.collect_metrics.call_extra(
+        [lambda state: {"c": state.step}], {"state": TrainerState()}
+    )
     assert {"c": 0} in extra
     assert len(extra) == 3
 
@@ -99,13 +101,17 @@ def test_an_emitter_that_passes_an_unknown_argument_learns_which_was_meant(hookl
 
 
 def test_an_emitter_that_leaves_an_argument_out_learns_which(hookline_manager: PluginManager) -> None:
-    with pytest.raises(TypeError, match=r"event post_training_step\(state, report_data\) was emitted without 'report_data'"):
+    with pytest.raises(
+        TypeError, match=r"event post_training_step\(state, report_data\) was emitted without 'report_data'"
+    ):
         hookline_manager.emit.post_training_step(state=TrainerState())
 
 
 def test_a_wrong_argument_is_an_error_that_names_the_event_later_too(hookline_manager: PluginManager) -> None:
     hookline_manager.emit.on_epoch_end(state=TrainerState())
-    with pytest.raises(TypeError, match=r"event on_epoch_end\(state\): emit\(\) got an unexpected keyword argument 'sate'"):
+    with pytest.raises(
+        TypeError, match=r"event on_epoch_end\(state\): emit\(\) got an unexpected keyword argument 'sate'"
+    ):
         hookline_manager.emit.on_epoch_end(sate=TrainerState())
 
 

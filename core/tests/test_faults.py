@@ -3,11 +3,11 @@
 import logging
 
 import pytest
-from hookline_hookspecs import TrainerState, hookimpl
 
 from hookline import PluginManager
 from hookline.plugins import PluginError
 from hookline.plugins.manager import Overrides
+from hookline_hookspecs import TrainerState, hookimpl
 
 
 class Failing:
@@ -125,7 +125,9 @@ def test_the_users_config_has_the_last_word_on_the_policy(hookline_manager: Plug
 
 
 def test_a_policy_that_does_not_exist_is_an_error(hookline_manager: PluginManager) -> None:
-    with pytest.raises(PluginError, match=r"on_error must be 'raise', 'warn' or 'disable', not 'warm' \(did you mean 'warn'"):
+    with pytest.raises(
+        PluginError, match=r"on_error must be 'raise', 'warn' or 'disable', not 'warm' \(did you mean 'warn'"
+    ):
         hookline_manager.register(Failing(on_error="warm"), "x")
 
 

@@ -1,10 +1,10 @@
 """after, before and requires."""
 
 import pytest
-from hookline_hookspecs import TrainerState, hookimpl
 
 from hookline import PluginManager
 from hookline.plugins import OrderError, PluginError
+from hookline_hookspecs import TrainerState, hookimpl
 
 
 def make_plugin(log: list[str], name: str, **attributes: object) -> object:

@@ -1,10 +1,10 @@
 """Rank scope: what an event says, and what an implementation may narrow."""
 
 import pytest
-from hookline_hookspecs import HookContext, Rollout, TrainerState, hookimpl
 
 from hookline import PluginManager
 from hookline.plugins import PluginError
+from hookline_hookspecs import HookContext, Rollout, TrainerState, hookimpl
 
 
 class Everywhere:
@@ -50,7 +50,9 @@ def test_an_implementation_cannot_widen_the_scope_of_its_event(hookline_manager:
     def collect_metrics(self) -> None: ...
 
     plugin = type("Wide", (), {"collect_metrics": collect_metrics})()
-    with pytest.raises(PluginError, match=f"plugin 'Wide': collect_metrics has scope '{scope}', but the event's is 'driver'"):
+    with pytest.raises(
+        PluginError, match=f"plugin 'Wide': collect_metrics has scope '{scope}', but the event's is 'driver'"
+    ):
         hookline_manager.register(plugin)
 
 

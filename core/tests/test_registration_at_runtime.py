@@ -3,10 +3,10 @@
 import threading
 
 import pytest
-from hookline_hookspecs import TrainerState, hookimpl
 
 from hookline import PluginManager
 from hookline.plugins import PluginError
+from hookline_hookspecs import TrainerState, hookimpl
 
 
 def make_plugin(log: list[str], name: str, then=None) -> object:

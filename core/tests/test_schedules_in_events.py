@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from hookline_hookspecs import At, Cycle, Every, HookContext, TrainerState, hookimpl
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import PluginManager
 from hookline.plugins import PluginError
 from hookline.plugins.manager import Overrides
+from hookline_hookspecs import At, Cycle, Every, HookContext, TrainerState, hookimpl
 
 
 class Watcher:

@@ -4,11 +4,11 @@ import io
 import json
 from pathlib import Path
 
-from hookline_hookspecs import TrainerState, hookimpl
 from rich.console import Console
 
 from hookline import PluginManager
 from hookline.plugins.summary import print_summary
+from hookline_hookspecs import TrainerState, hookimpl
 
 
 class Busy:

@@ -1,6 +1,7 @@
 """What `hookimpl` and `hookspec` leave on a function."""
 
 import pytest
+
 from hookline_hookspecs import Every, hookimpl, hookspec
 
 

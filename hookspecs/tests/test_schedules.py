@@ -1,9 +1,10 @@
 """Schedules against a plain definition of the ticks they hold."""
 
 import pytest
-from hookline_hookspecs import At, Cycle, Every, Schedule
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hookline_hookspecs import At, Cycle, Every, Schedule
 
 HORIZON = 300
 

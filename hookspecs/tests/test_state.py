@@ -4,8 +4,9 @@ import dataclasses
 import json
 from dataclasses import FrozenInstanceError
 
-import hookline_hookspecs
 import pytest
+
+import hookline_hookspecs
 from hookline_hookspecs import HookContext, LiveObjectError, TrainerState
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
-from hookline_hookspecs import At, Cycle, Every, Schedule
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hookline.plugins.emitters import Emit
@@ -17,6 +16,7 @@ from hookline.plugins.faults import ErrorPolicy
 from hookline.plugins.manager import Overrides
 from hookline.plugins.settings import Settings
 from hookline.plugins.validation import field_names, validation_faults
+from hookline_hookspecs import At, Cycle, Every, Schedule
 
 __all__ = ["Blueprint"]
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import importlib_metadata
-from hookline_hookspecs import PROJECT_NAME
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -18,6 +17,7 @@ from hookline.plugins.errors import ConfigError, ConfigFault, HooklineError, Ord
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.ordering import Constraints, constraints_of, sort_by_constraints
 from hookline.plugins.settings import Settings, read_settings
+from hookline_hookspecs import PROJECT_NAME
 
 __all__ = ["InstalledPlugin", "PluginRecord", "installed_plugins", "load_plugins"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pluggy
-from hookline_hookspecs import Clock, Kind, Scope
 
 from hookline.plugins.errors import EmitError, did_you_mean
+from hookline_hookspecs import Clock, Kind, Scope
 
 __all__ = ["Event"]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import pluggy
-from hookline_hookspecs import Schedule, Scope
 
 from hookline.plugins.errors import PluginError, did_you_mean
 from hookline.plugins.events import Event
 from hookline.plugins.faults import ErrorPolicy
+from hookline_hookspecs import Schedule, Scope
 
 __all__ = ["Implementation", "check_implementation"]
 

@@ -10,7 +10,6 @@ from types import CodeType, TracebackType
 from typing import Any, Final
 
 import pluggy
-from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule
 
 from hookline.plugins.background import Background
 from hookline.plugins.dispatch import Dispatcher, call_with_pluggy
@@ -21,6 +20,7 @@ from hookline.plugins.faults import ErrorPolicy, FaultHandler, FaultLedger, erro
 from hookline.plugins.implementations import Implementation, check_implementation
 from hookline.plugins.ordering import Constraints, constraints_of, sort_by_constraints
 from hookline.plugins.timing import PluginTimer
+from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule
 
 __all__ = ["Overrides", "PluginManager"]
 

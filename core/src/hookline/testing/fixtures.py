@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from hookline_hookspecs import TrainerState
-
     from hookline.plugins.manager import PluginManager
     from hookline.testing.recorder import EventRecorder
+    from hookline_hookspecs import TrainerState
 
 
 @pytest.fixture

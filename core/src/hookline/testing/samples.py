@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hookline.plugins.events import Event
 from hookline_hookspecs import (
     CheckpointRecord,
     Episode,
@@ -16,8 +17,6 @@ from hookline_hookspecs import (
     Rollout,
     TrainerState,
 )
-
-from hookline.plugins.events import Event
 
 __all__ = ["sample_arguments"]
 
