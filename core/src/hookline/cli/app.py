@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from cyclopts import App
 from rich.console import Console
@@ -21,7 +21,7 @@ from hookline.plugins.settings import read_settings
 
 __all__ = ["main"]
 
-OWN_COMMANDS = (plugins, hooks, new_plugin)
+OWN_COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {"plugins": plugins, "hooks": hooks, "new-plugin": new_plugin}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         version=hookline.__version__,
         help="Training runs whose evaluation, metrics, checkpoints, status and verification are plugins.",
     )
-    for command in OWN_COMMANDS:
-        app.command(command)
+    for name, command in OWN_COMMANDS.items():
+        app.command(command, name=name)
     errors = Console(stderr=True, highlight=False)
-    if not tokens or tokens[0] not in app:
+    if not tokens or tokens[0] not in OWN_COMMANDS:
         _add_plugin_commands(app, tokens, errors)
     try:
         app(tokens)

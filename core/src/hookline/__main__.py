@@ -1,0 +1,5 @@
+"""`python -m hookline` is `hookline`."""
+
+from hookline.cli import main
+
+main()

@@ -1,0 +1,169 @@
+"""The command line, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hookline.cli import main
+
+if TYPE_CHECKING:
+    from conftest import Site
+
+OBSERVER = """
+@dataclass
+class Options:
+    folder: str = "here"
+    api_token: str = "sesame"
+
+class Plugin:
+    after = ("metrics",)
+
+    def __init__(self, options: Options): ...
+
+    @hookimpl
+    def on_epoch_end(self, state): ...
+
+    @hookimpl(every=5)
+    def post_training_step(self, state): ...
+"""
+
+
+def hookline(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Run a command; returns its exit code and what it printed to stdout and stderr."""
+    code: Any = 0
+    try:
+        main(arguments)
+    except SystemExit as exit_:
+        code = exit_.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def listed(capsys: pytest.CaptureFixture[str], site: Site, *arguments: str) -> dict[str, dict[str, Any]]:
+    _, out, _ = hookline(capsys, "plugins", "--json", *arguments)
+    return {plugin["name"]: plugin for plugin in json.loads(out)["plugins"] if plugin["name"] in site.names}
+
+
+def test_plugins_as_json_tells_all_about_each(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.install("observer-x", OBSERVER, version="1.4")
+    assert listed(capsys, site)["observer-x"] == {
+        "name": "observer-x",
+        "distribution": "test-observer-x",
+        "version": "1.4",
+        "state": "active",
+        "reason": "",
+        "events": ["post_training_step", "on_epoch_end"],
+        "after": ["metrics"],
+        "before": [],
+        "requires": [],
+        "options": {"folder": "here", "api_token": "********"},
+    }
+
+
+def test_plugins_as_a_table_shows_states_and_reasons(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    site.install("observer-x", OBSERVER)
+    site.install("broken-x", "import nothing_like_this")
+    site.install("off-x", OBSERVER)
+    code, out, _ = hookline(capsys, "plugins", "-p", "no:off-x")
+    assert code == 0
+    assert "cannot be imported: ModuleNotFoundError: No module named 'nothing_like_this'" in " ".join(out.split())
+    assert "disabled by -p no:off-x" in " ".join(out.split())
+    assert "sesame" not in out
+
+
+def test_plugins_works_and_says_what_is_wrong_when_the_settings_have_faults(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.install("observer-x", OBSERVER)
+    code, out, _ = hookline(capsys, "plugins", "--json", "-o", "observer-x.foldr=y", "-p", "no:obsrver-x")
+    assert code == 1
+    assert json.loads(out)["problems"] == [
+        "-p no:obsrver-x: no installed plugin is called 'obsrver-x' (did you mean 'observer-x'?)",
+        "-o observer-x.foldr=y: unknown key 'foldr' (did you mean 'folder'?)",
+    ]
+
+
+def test_plugins_of_one_event_come_in_call_order(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.install("a-x", OBSERVER)
+    site.install("b-x", OBSERVER.replace('"metrics",', '"a-x",'))
+    site.install("c-x", "class Plugin:\n    @hookimpl\n    def on_epoch_start(self): ...\n")
+    assert list(listed(capsys, site, "--hook", "on_epoch_end")) == ["a-x", "b-x"]
+
+
+@pytest.mark.parametrize("command", ["plugins --hook on_epch_end", "hooks on_epch_end"])
+def test_an_unknown_event_suggests_the_nearest(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, _, err = hookline(capsys, *command.split())
+    assert (code, err.strip()) == (1, "hookline: there is no event 'on_epch_end' (did you mean 'on_epoch_end'?)")
+
+
+def test_hooks_lists_every_event(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    _, out, _ = hookline(capsys, "hooks")
+    assert "post_training_step(state, report_data)" in out
+    assert "A gradient step has been taken." in out
+
+
+def test_hooks_shows_all_about_one_event(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = hookline(capsys, "hooks", "log_metrics")
+    for line in (
+        "log_metrics(report_data, step)",
+        "Kind: notify (results are ignored)",
+        "Clock: step",
+        "Scope: driver (rank 0 only)",
+        "Emitted by: trainer.",
+    ):
+        assert line in out.splitlines()
+
+
+COMMANDS = """
+class Plugin:
+    @hookimpl
+    def register_commands(self):
+        def greet(name: str, *, loud: bool = False):
+            '''Greet somebody.'''
+            print(f"hello {name}" + "!" * loud)
+        return {"greet": greet}
+"""
+
+
+def test_a_plugin_brings_a_command_with_typed_arguments(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.install("greeter", COMMANDS)
+    assert hookline(capsys, "greet", "you", "--loud")[1] == "hello you!\n"
+    assert "Greet somebody." in hookline(capsys, "--help")[1]
+
+
+def test_two_plugins_with_one_command_are_told_apart(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.install("greeter-a", COMMANDS)
+    site.install("greeter-b", COMMANDS)
+    _, _, err = hookline(capsys, "greet", "you")
+    assert "plugin 'greeter-a' brings a command 'greet', which the plugin 'greeter-b' has already" in " ".join(
+        err.split()
+    )
+
+
+def test_a_fault_in_the_settings_does_not_take_the_help_away(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    (site.folder / "pyproject.toml").write_text("[tool.hookline]\nstrikt = true\n")
+    code, out, err = hookline(capsys, "--help")
+    assert code == 0
+    assert "new-plugin" in out
+    assert "unknown key 'strikt' (did you mean 'strict'?)" in err
+
+
+@pytest.mark.parametrize("command", ["--help", "plugins --json", "hooks", "--version"])
+def test_no_command_for_looking_around_imports_a_framework(command: str) -> None:
+    code = (
+        "import sys, atexit\n"
+        "from hookline.cli import main\n"
+        "atexit.register(lambda: print('IMPORTED', *(m for m in ('torch', 'jax', 'mlx', 'wandb') if m in sys.modules)))\n"
+        f"main({command.split()!r})\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.splitlines()[-1] == "IMPORTED"
