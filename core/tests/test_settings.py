@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hookline.plugins import ConfigError, read_settings
+from hookline.plugins import ConfigError, open_plugins, read_settings
 from hookline_hookspecs import TrainerState
 
 if TYPE_CHECKING:
@@ -327,3 +327,12 @@ def test_the_managers_limits_come_from_the_settings(site: Site) -> None:
     write(site.folder, "[tool.hookline]\nbackground_capacity = 16\ndrain_seconds = 0\n")
     settings = read_settings(site.folder, environ={})
     assert (settings.background_capacity, settings.drain_seconds) == (16, 0.0)
+
+
+def test_open_plugins_makes_a_manager_by_the_settings_of_this_folder(site: Site) -> None:
+    site.install("saver", SAVER)
+    write(site.folder, '[tool.hookline]\nallow = ["saver"]\n[tool.hookline.plugins.saver]\nfolder = "mine"\n')
+    with open_plugins(rank=1) as manager:
+        assert manager.rank == 1
+        assert manager.get_plugin("saver").options.folder == "mine"
+        assert [name for name, _ in manager.list_name_plugin()] == ["saver"]

@@ -64,6 +64,11 @@ def test_a_frozen_view_is_its_own_frozen_view_and_can_be_shown() -> None:
     assert "step=2" in repr(view)
 
 
+def test_a_misspelt_field_of_the_state_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="epochs"):
+        TrainerState().epochs = 3  # type: ignore[attr-defined]
+
+
 def test_plugins_share_values_under_their_own_names() -> None:
     state = TrainerState()
     state.shared["checkpoint"]["latest"] = "epoch-000010"

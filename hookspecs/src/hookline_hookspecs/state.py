@@ -42,7 +42,7 @@ class _FrozenShared(FrozenDict):
         return FrozenDict()
 
 
-@dataclass
+@dataclass(slots=True)
 class TrainerState:
     """The run so far. The trainer owns it and changes it; plugins read it, and write `shared` under their name.
 
@@ -99,31 +99,24 @@ class TrainerState:
         reading it beside the training thread would see half of an update.
         """
         view = _FrozenTrainerState.__new__(_FrozenTrainerState)
-        contents = view.__dict__
-        for name, value in self.__dict__.items():
-            if isinstance(value, Shared):
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if name in LIVE_FIELDS:
+                name, value = f"_has_{name}", value is not None
+            elif isinstance(value, Shared):
                 value = value.frozen()
             elif isinstance(value, dict):
                 value = FrozenDict(value)
-            contents[name] = (value is not None) if name in LIVE_FIELDS else value
+            object.__setattr__(view, name, value)
         return view
 
 
 LIVE_FIELDS: Final = ("policy", "optimizer", "experience")
 
 
-def _live_field(name: str) -> Any:
-    def read(self: TrainerState) -> None:
-        if self.__dict__[name]:
-            raise LiveObjectError(
-                f"state.{name} changes while a background implementation runs: "
-                "take what you need of it in an implementation without background=True"
-            )
-
-    return property(read)
-
-
 class _FrozenTrainerState(TrainerState):
+    """What `TrainerState.frozen` gives. Without slots of its own, it can remember which live objects there are."""
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenInstanceError(f"cannot set state.{name}: background implementations see a frozen view of the state")
 
@@ -133,8 +126,19 @@ class _FrozenTrainerState(TrainerState):
         return self
 
     def __repr__(self) -> str:
-        shown = {name: value for name, value in self.__dict__.items() if name not in LIVE_FIELDS}
-        return f"TrainerState.frozen({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        shown = (name for name in self.__dataclass_fields__ if name not in LIVE_FIELDS)
+        return f"TrainerState.frozen({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+
+def _live_field(name: str) -> Any:
+    def read(self: TrainerState) -> None:
+        if getattr(self, f"_has_{name}"):
+            raise LiveObjectError(
+                f"state.{name} changes while a background implementation runs: "
+                "take what you need of it in an implementation without background=True"
+            )
+
+    return property(read)
 
 
 for _name in LIVE_FIELDS:

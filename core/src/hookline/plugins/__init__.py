@@ -1,13 +1,12 @@
 """Plugins: the manager that calls them, and how installed ones are found and configured.
 
-settings = read_settings()                     # pyproject.toml, hookline.toml, environment
-manager = PluginManager(rank=0)
-load_plugins(manager, settings)
-manager.emit.on_epoch_end(state=state)
-manager.close()
+A manager with the plugins that pyproject.toml and the environment want, for the time of a run:
+
+    with open_plugins() as manager:
+        manager.emit.on_epoch_end(state=state)
 """
 
-from hookline.plugins.discovery import load_plugins
+from hookline.plugins.discovery import load_plugins, open_plugins
 from hookline.plugins.errors import ConfigError, HooklineError, OrderError, PluginError
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import read_settings
@@ -19,5 +18,6 @@ __all__ = [
     "PluginError",
     "PluginManager",
     "load_plugins",
+    "open_plugins",
     "read_settings",
 ]

@@ -19,7 +19,7 @@ from hookline.plugins.ordering import Constraints, constraints_of, sort_by_const
 from hookline.plugins.settings import Settings, read_settings
 from hookline_hookspecs import PROJECT_NAME
 
-__all__ = ["InstalledPlugin", "PluginRecord", "installed_plugins", "load_plugins"]
+__all__ = ["InstalledPlugin", "PluginLoader", "PluginRecord", "installed_plugins", "load_plugins", "open_plugins"]
 
 logger = logging.getLogger("hookline.plugins")
 
@@ -95,6 +95,19 @@ def installed_plugins() -> list[InstalledPlugin]:
             )
         )
     return sorted(found, key=lambda plugin: (plugin.name, plugin.distribution))
+
+
+def open_plugins(*, rank: int = 0, settings: Settings | None = None) -> PluginManager:
+    """A manager with the installed plugins that the settings want (default: those of this folder and environment).
+
+    Use it as `with open_plugins() as manager:`, so that background work is done at the end.
+    """
+    settings = read_settings() if settings is None else settings
+    manager = PluginManager(
+        rank=rank, background_capacity=settings.background_capacity, drain_seconds=settings.drain_seconds
+    )
+    load_plugins(manager, settings)
+    return manager
 
 
 def load_plugins(

@@ -42,7 +42,7 @@ class PluginManager(pluggy.PluginManager):
 
     `emit.<event>(...)` calls the event's compiled emitter, `hook.<event>(...)` is pluggy's call with the same answers.
     A new manager knows the events of `hookline_hookspecs` and no plugin: `register` adds one that you have at hand,
-    `hookline.plugins.load_plugins` those that are installed.
+    `hookline.plugins.open_plugins` makes a manager with those that are installed.
 
     :param rank: this process among those of the run. Implementations for the driver run on rank 0 only.
     :param background_capacity: how many calls may wait for each plugin that runs in the background.

@@ -1,0 +1,119 @@
+"""Build every wheel and try them in empty environments: what users will install is what is tried.
+
+    python tests/try_wheels.py hookspecs core plugins/metrics ...
+
+The wheels go to `dist/`. Each promise about installing is then tried with pip, from that folder:
+
+- `hookline-hookspecs` alone brings pluggy and nothing else
+- everything together is found by `hookline plugins`, and brings in no framework
+- each plugin's own tests pass with the test kit, and without torch, jax and mlx
+- a plugin from `hookline new-plugin` installs beside them and passes its own tests
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+WHEELS = ROOT / "dist"
+FRAMEWORKS = {"torch", "jax", "mlx"}
+
+
+class Environment:
+    """An empty virtual environment, and what is done in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin = folder / "bin"
+        venv.create(folder, with_pip=True)
+
+    def run(self, *command: str, cwd: Path) -> str:
+        environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        result = subprocess.run(
+            [str(self.bin / command[0]), *command[1:]],
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env=environ,
+            check=False,
+        )
+        if result.returncode:
+            sys.exit(f"failed: {' '.join(command)}\n{result.stdout}\n{result.stderr}")
+        return result.stdout
+
+    def install(self, *requirements: str, cwd: Path) -> None:
+        self.run(
+            "pip", "install", "--quiet", "--disable-pip-version-check", "--find-links", str(WHEELS),
+            "-c", str(ROOT / "constraints.txt"), *requirements, cwd=cwd,
+        )  # fmt: skip
+
+    def installed(self, cwd: Path) -> set[str]:
+        packages = json.loads(self.run("pip", "list", "--format", "json", "--disable-pip-version-check", cwd=cwd))
+        return {package["name"].lower() for package in packages} - {"pip", "setuptools"}
+
+
+def build(projects: list[str]) -> list[str]:
+    """Build a wheel of each project; returns the names of the distributions."""
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    for project in projects:
+        subprocess.run(
+            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(WHEELS),
+             str(ROOT / project)],
+            check=True,
+        )  # fmt: skip
+    return sorted(wheel.name.split("-")[0].replace("_", "-") for wheel in WHEELS.glob("*.whl"))
+
+
+def try_hookspecs_alone(folder: Path) -> None:
+    environment = Environment(folder / "alone")
+    environment.install("hookline-hookspecs", cwd=folder)
+    installed = environment.installed(folder)
+    assert installed == {"hookline-hookspecs", "pluggy"}, f"hookline-hookspecs brings {installed}"
+    environment.run("python", "-c", "import hookline_hookspecs; hookline_hookspecs.TrainerState()", cwd=folder)
+    print("hookline-hookspecs alone: pluggy and nothing else")
+
+
+def try_everything(folder: Path, distributions: list[str], projects: list[str]) -> None:
+    environment = Environment(folder / "together")
+    environment.install(*distributions, "hookline[testing]", "hypothesis", "pytest-timeout", cwd=folder)
+    unwanted = environment.installed(folder) & FRAMEWORKS
+    assert not unwanted, f"the plugins bring {unwanted}"
+    listing = json.loads(environment.run("hookline", "plugins", "--json", cwd=folder))
+    states = {plugin["name"]: plugin["state"] for plugin in listing["plugins"]}
+    assert states, "no plugin was found"
+    assert set(states.values()) == {"active"}, f"not all plugins are active: {states}"
+    print(f"hookline plugins: {', '.join(sorted(states))} are active")
+    for project in projects:
+        if project.startswith("plugins/"):
+            try_tests(environment, ROOT / project / "tests", folder)
+    environment.run("hookline", "new-plugin", "tried-out", cwd=folder)
+    environment.install(str(folder / "hookline-tried-out"), cwd=folder)
+    try_tests(environment, folder / "hookline-tried-out" / "tests", folder)
+
+
+def try_tests(environment: Environment, tests: Path, folder: Path) -> None:
+    """Run tests from a copy, so that nothing of this repository is on their path."""
+    copy = folder / "tests-of" / tests.parent.name
+    shutil.copytree(tests, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    output = environment.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(copy), cwd=copy)
+    print(f"tests of {tests.parent.name}: {output.splitlines()[-1]}")
+
+
+def main() -> None:
+    projects = sys.argv[1:]
+    distributions = build(projects)
+    assert len(distributions) == len(projects), f"built {distributions} from {projects}"
+    print(f"built {', '.join(distributions)}")
+    with tempfile.TemporaryDirectory() as folder:
+        try_hookspecs_alone(Path(folder))
+        try_everything(Path(folder), distributions, projects)
+
+
+if __name__ == "__main__":
+    main()
