@@ -155,6 +155,15 @@ def test_an_implementation_may_give_its_arguments_defaults_and_still_gets_them(h
     assert seen == [(2, {"x": 1}, "own")]
 
 
+def test_an_event_whose_argument_begins_with_an_underscore_is_refused(hookline_manager: PluginManager) -> None:
+    class Specs:
+        @hookspec
+        def peculiar(self, _state): ...
+
+    with pytest.raises(ValueError, match="event peculiar: its argument '_state' must not begin with an underscore"):
+        hookline_manager.add_hookspecs(Specs)
+
+
 def test_a_reference_to_an_emitter_stays_good_when_plugins_come_later(hookline_manager: PluginManager) -> None:
     emit = hookline_manager.emit.collect_metrics
     assert emit(state=TrainerState()) == []

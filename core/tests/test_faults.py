@@ -131,6 +131,22 @@ def test_a_policy_that_does_not_exist_is_an_error(hookline_manager: PluginManage
         hookline_manager.register(Failing(on_error="warm"), "x")
 
 
+def test_an_error_among_the_arguments_reaches_all_even_when_a_plugin_fails(hookline_manager: PluginManager) -> None:
+    seen = []
+
+    class Watcher:
+        @hookimpl
+        def on_training_failed(self, state: TrainerState, error: BaseException) -> None:
+            seen.append(error)
+            raise ValueError("the watcher fails too")
+
+    for name in ("a", "b", "c"):
+        hookline_manager.register(Watcher(), name)
+    cause = RuntimeError("the run's own")
+    hookline_manager.emit.on_training_failed(state=TrainerState(), error=cause)
+    assert seen == [cause] * 3
+
+
 def test_keyboard_interrupt_is_never_held_back(hookline_manager: PluginManager) -> None:
     class Interrupted:
         @hookimpl

@@ -293,6 +293,11 @@ def test_a_fault_outside_of_files_names_its_place_too(site: Site, arguments: dic
     assert expected in fault
 
 
+def test_options_in_the_environment_that_cannot_be_split_are_an_error(site: Site) -> None:
+    (fault,) = faults(site, environ={"HOOKLINE_OPTIONS": "saver.folder='open"})
+    assert fault.startswith("HOOKLINE_OPTIONS: cannot be split into options (No closing quotation)")
+
+
 def test_settings_in_hookline_toml_under_tool_are_an_error(site: Site) -> None:
     write(site.folder, '[tool.hookline]\ndisable = ["x"]\n', "hookline.toml")
     assert faults(site) == [

@@ -165,8 +165,10 @@ class Background:
         start = time.perf_counter_ns()
         try:
             _run_to_its_end(call, runner)
-        except Exception as error:
-            failures = self._failed(implementation, error, None)
+        except BaseException as error:
+            # A thread has nobody to tell of a SystemExit or a cancelled task: here it is a failure like any other.
+            failure = error if isinstance(error, Exception) else RuntimeError(f"ended by {error!r}")
+            failures = self._failed(implementation, failure, None)
             if failures:
                 self._late_failures += failures
                 self._on_late_failure()

@@ -16,8 +16,8 @@ NEVER: Final = sys.maxsize
 class EventClock:
     """The schedules of one event's implementations.
 
-    It keeps `low` and `due` in the emitter's own globals: while `low <= now < due` nothing is due and the
-    emitter need not ask. A clock that went backwards (a run resumed in the same process) falls below `low`.
+    It keeps `_low` and `_due` in the emitter's own globals: while `_low <= now < _due` nothing is due and the
+    emitter need not ask. A clock that went backwards (a run resumed in the same process) falls below `_low`.
     """
 
     __slots__ = ("_emitter_globals", "_scheduled")
@@ -41,8 +41,8 @@ class EventClock:
         return frozenset(ready)
 
     def _set_window(self) -> None:
-        self._emitter_globals["low"] = max((i.last_look for i in self._scheduled), default=-1)
-        self._emitter_globals["due"] = min(map(_next_due, self._scheduled), default=NEVER)
+        self._emitter_globals["_low"] = max((i.last_look for i in self._scheduled), default=-1)
+        self._emitter_globals["_due"] = min(map(_next_due, self._scheduled), default=NEVER)
 
 
 def _next_due(implementation: Implementation) -> int:

@@ -5,22 +5,23 @@ result, whether it has a schedule) is decided once, when plugins change. For two
 `on_epoch_end(state)`, one of them with a schedule, the source is
 
     def on_epoch_end(self, *, state):
-        now = state.epoch
-        ready = NOTHING if low <= now < due else <advance>(now)
-        failures = None
-        call = <first>
+        _now = state.epoch
+        _ready = _NOTHING if _low <= _now < _due else <advance>(_now)
+        _failures = None
+        _call = <first>
         try:
-            call(state)
-        except Exception as error:
-            failures = failed(<first>, error, failures)
-        if <second> in ready:
+            _call(state)
+        except Exception as _error:
+            _failures = _failed(<first>, _error, _failures)
+        if <second> in _ready:
             ...
-        if failures:
-            raise_failures('on_epoch_end', failures)
+        if _failures:
+            _raise_failures('on_epoch_end', _failures)
 
-and when all have schedules the second line is `if low <= now < due: return`. What stands in angle brackets are
+and when all have schedules the second line is `if _low <= _now < _due: return`. What stands in angle brackets are
 objects placed among the code's constants: a call that is under way keeps the code, and so the implementations, that
-it began with, whatever is registered or unregistered meanwhile.
+it began with, whatever is registered or unregistered meanwhile. Names begin with an underscore, and the arguments of
+events do not, so that neither hides the other.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ def emitter_globals(
 ) -> dict[str, Any]:
     """The names that compiled emitters refer to. Each emitter has its own, for its clock's sake."""
     return {
-        "NOTHING": NOTHING,
-        "Collected": Collected,
-        "failed": failed,
-        "freeze": freeze,
-        "now_ns": time.perf_counter_ns,
-        "raise_failures": raise_failures,
-        "record": timer and timer.record,
-        "submit": submit,
+        "_NOTHING": NOTHING,
+        "_Collected": Collected,
+        "_failed": failed,
+        "_freeze": freeze,
+        "_now_ns": time.perf_counter_ns,
+        "_raise_failures": raise_failures,
+        "_record": timer and timer.record,
+        "_submit": submit,
     }
 
 
@@ -92,20 +93,20 @@ def compile_dispatch(
         advance = constants(EventClock(scheduled, globals_).advance)
         body += _look_at_clock(event, advance, may_return=kind != "collect" and len(scheduled) == len(implementations))
     if kind == "collect":
-        body += ["values = []", "sources = []"]
+        body += ["_values = []", "_sources = []"]
     if implementations:
-        body.append("failures = None")
+        body.append("_failures = None")
     if any(i.background for i in implementations):
-        body.append("frozen = None")
-    timed = globals_["record"] is not None
+        body.append("_frozen = None")
+    timed = globals_["_record"] is not None
     for implementation in implementations:
         me = constants(implementation)
         lines = list(_call(implementation, kind, me, constants(implementation.hookimpl.function), timed))
-        body += lines if implementation.schedule is None else [f"if {me} in ready:", *_indent(lines)]
+        body += lines if implementation.schedule is None else [f"if {me} in _ready:", *_indent(lines)]
     if implementations:
-        body += ["if failures:", f"    raise_failures({event.name!r}, failures)"]
+        body += ["if _failures:", f"    _raise_failures({event.name!r}, _failures)"]
     if kind == "collect":
-        body.append("return Collected(values, sources)")
+        body.append("return _Collected(_values, _sources)")
     return constants.place_into(_function_code(event, body or ["return None"]))
 
 
@@ -114,48 +115,48 @@ def compile_forward(event: Event, target: Callable[[dict[str, Any]], Any], *, ke
     constants = Constants()
     arguments = ", ".join(f"{name!r}: {name}" for name in event.arguments)
     result = "return " if keep_results or event.kind != "notify" else ""
-    body = [f"target = {constants(target)}", f"{result}target({{{arguments}}})"]
+    body = [f"_target = {constants(target)}", f"{result}_target({{{arguments}}})"]
     return constants.place_into(_function_code(event, body))
 
 
 def _look_at_clock(event: Event, advance: str, *, may_return: bool) -> Iterator[str]:
-    yield f"now = {event.clock_source}"
+    yield f"_now = {event.clock_source}"
     if may_return:
-        yield "if low <= now < due:"
+        yield "if _low <= _now < _due:"
         yield "    return None"
-    yield f"advance = {advance}"
-    yield "ready = advance(now)" if may_return else "ready = NOTHING if low <= now < due else advance(now)"
+    yield f"_advance = {advance}"
+    yield "_ready = _advance(_now)" if may_return else "_ready = _NOTHING if _low <= _now < _due else _advance(_now)"
 
 
 def _call(implementation: Implementation, kind: str, me: str, function: str, timed: bool) -> Iterator[str]:
     if implementation.background:
         arguments = ", ".join(f"{name!r}: {name}" for name in implementation.event.arguments)
-        yield "if frozen is None:"
-        yield f"    frozen = freeze({{{arguments}}})"
-        yield f"submit({me}, frozen)"
+        yield "if _frozen is None:"
+        yield f"    _frozen = _freeze({{{arguments}}})"
+        yield f"_submit({me}, _frozen)"
         return
-    yield f"call = {function}"
+    yield f"_call = {function}"
     if timed:
-        yield "start = now_ns()"
+        yield "_start = _now_ns()"
     yield "try:"
-    yield f"    {'' if kind == 'notify' else 'result = '}call({implementation.argument_source})"
-    yield "except Exception as error:"
+    yield f"    {'' if kind == 'notify' else '_result = '}_call({implementation.argument_source})"
+    yield "except Exception as _error:"
     if timed:
-        yield f"    record({me}, start)"
-    yield f"    failures = failed({me}, error, failures)"
+        yield f"    _record({me}, _start)"
+    yield f"    _failures = _failed({me}, _error, _failures)"
     yield "else:"
     yield f"    {me}.streak = 0" if implementation.has_failed else "    pass"
     if timed:
-        yield f"    record({me}, start)"
+        yield f"    _record({me}, _start)"
     if kind == "decide":
-        yield "    if result is not None:"
-        yield "        if failures:"
-        yield f"            raise_failures({implementation.event.name!r}, failures)"
-        yield "        return result"
+        yield "    if _result is not None:"
+        yield "        if _failures:"
+        yield f"            _raise_failures({implementation.event.name!r}, _failures)"
+        yield "        return _result"
     elif kind == "collect":
-        yield "    if result is not None:"
-        yield "        values.append(result)"
-        yield f"        sources.append({implementation.plugin!r})"
+        yield "    if _result is not None:"
+        yield "        _values.append(_result)"
+        yield f"        _sources.append({implementation.plugin!r})"
 
 
 def _indent(lines: Sequence[str]) -> list[str]:

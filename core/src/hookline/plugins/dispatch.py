@@ -45,7 +45,7 @@ class Dispatcher:
         self, event: Event, called: Sequence[Implementation], globals_: dict[str, Any], *, keep_results: bool
     ) -> CodeType:
         """The code that calls these implementations, in this order."""
-        globals_["record"] = self.timer and self.timer.record
+        globals_["_record"] = self.timer and self.timer.record
         wrappers = [implementation for implementation in called if implementation.is_wrapper]
         if not wrappers:
             return compile_dispatch(event, called, globals_, keep_results=keep_results)

@@ -38,7 +38,7 @@ class Emitter:
         self._event = event
         self._build = build
         self._lock = lock
-        globals_["build_and_call"] = self._build_and_call
+        globals_["_build_and_call"] = self._build_and_call
         function = FunctionType(_unbuilt.__code__, globals_, event.name)
         function.__kwdefaults__ = dict(event.defaults) or None
         # Python's own complaint about a wrong argument begins with this name.
@@ -60,4 +60,4 @@ class Emitter:
 
 def _unbuilt(self: Emit, **arguments: Any) -> Any:
     """The code of an emitter before it is built. It takes any arguments, so that it can say what is wrong with them."""
-    return build_and_call(self, arguments)  # type: ignore[name-defined]  # noqa: F821 - in the emitter's globals
+    return _build_and_call(self, arguments)  # type: ignore[name-defined]  # noqa: F821 - in the emitter's globals

@@ -34,6 +34,9 @@ class Event:
         spec = caller.spec
         assert spec is not None, f"{caller.name} has no hookspec"
         options: Mapping[str, Any] = spec.opts
+        hidden = [name for name in (*spec.argnames, *spec.kwargnames) if name.startswith("_")]
+        if hidden:
+            raise ValueError(f"event {caller.name}: its argument {hidden[0]!r} must not begin with an underscore")
         return cls(
             name=caller.name,
             phase=spec.namespace.__name__.rpartition(".")[2],

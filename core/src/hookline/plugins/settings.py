@@ -137,7 +137,8 @@ def _find_config(folder: Path, faults: list[ConfigFault]) -> list[tuple[Path, Ma
     for place in (folder, *folder.resolve().parents):
         found: list[tuple[Path, Mapping[str, Any], str]] = []
         project = _read_toml(place / "pyproject.toml", faults)
-        table = project.get("tool", {}).get("hookline") if project else None
+        tools = project.get("tool") if project else None
+        table = tools.get("hookline") if isinstance(tools, dict) else None
         if table is not None:
             found.append((place / "pyproject.toml", table, "tool.hookline."))
         own = _read_toml(place / "hookline.toml", faults)
@@ -179,8 +180,7 @@ def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
         if not text:
             continue
         if key == "plugins":
-            for argument in shlex.split(text):
-                _add_option_argument(settings, argument, f"{variable}: {argument}")
+            _add_options_variable(settings, variable, text)
             continue
         value: Any = text if key == "strict" else [name.strip() for name in text.split(",") if name.strip()]
         try:
@@ -195,6 +195,16 @@ def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
             meant = difflib.get_close_matches(variable, ENVIRONMENT, n=1, cutoff=0.85)
             if meant:
                 settings.faults.append(ConfigFault(variable, f"is not a setting{did_you_mean(variable, ENVIRONMENT)}"))
+
+
+def _add_options_variable(settings: Settings, variable: str, text: str) -> None:
+    try:
+        arguments = shlex.split(text)
+    except ValueError as error:
+        settings.faults.append(ConfigFault(variable, f"cannot be split into options ({error}): {text!r}"))
+        return
+    for argument in arguments:
+        _add_option_argument(settings, argument, f"{variable}: {argument}")
 
 
 def _add_option_argument(settings: Settings, argument: str, where: str) -> None:
