@@ -7,7 +7,6 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 import pluggy
-from pluggy._execution import _multicall as call_with_pluggy
 
 from hookline.plugins.background import Background
 from hookline.plugins.clocks import EventClock
@@ -18,7 +17,10 @@ from hookline.plugins.results import Collected
 from hookline.plugins.timing import PluginTimer
 from hookline.plugins.wrappers import Failed, guard_wrapper
 
-__all__ = ["Dispatcher", "call_with_pluggy"]
+__all__ = ["Dispatcher", "Multicall"]
+
+Multicall = Callable[[str, Sequence[pluggy.HookImpl], Mapping[str, object], bool], Any]
+"""pluggy's own way to call the implementations of a hook."""
 
 PLAIN_OPTIONS: Final[pluggy.HookimplOpts] = {
     "wrapper": False,
@@ -33,7 +35,8 @@ PLAIN_OPTIONS: Final[pluggy.HookimplOpts] = {
 class Dispatcher:
     """Compiles events for one manager."""
 
-    def __init__(self, failed: Failed, background: Background) -> None:
+    def __init__(self, multicall: Multicall, failed: Failed, background: Background) -> None:
+        self.multicall = multicall
         self._failed = failed
         self._background = background
         self.timer: PluginTimer | None = None
@@ -82,7 +85,7 @@ class Dispatcher:
 
             heart = pluggy.HookImpl(None, "", all_others, PLAIN_OPTIONS)
             due = [hookimpl for wrapper, hookimpl in guarded.items() if wrapper.schedule is None or wrapper in ready]
-            answer = call_with_pluggy(event.name, [heart, *due], arguments, True)
+            answer = self.multicall(event.name, [heart, *due], arguments, True)
             if event.kind == "decide" or not isinstance(answer, list):
                 return answer
             collected = results[0] if results else Collected()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pluggy
 
 from hookline.plugins.background import Background
-from hookline.plugins.dispatch import Dispatcher, call_with_pluggy
+from hookline.plugins.dispatch import Dispatcher
 from hookline.plugins.emitters import Emit, Emitter
 from hookline.plugins.errors import DuplicatePluginError, OrderError, PluginError, did_you_mean
 from hookline.plugins.events import Event
@@ -54,12 +54,12 @@ class PluginManager(pluggy.PluginManager):
         self.rank: Final = rank
         self.faults: Final = FaultLedger()
         self._lock = threading.RLock()
-        self._inner_hookexec = self._execute
         handler = FaultHandler(self.faults, self._rebuild_emitters)
         self._background = Background(
             background_capacity, drain_seconds, self.faults, handler.failed, self._rebuild_emitters
         )
-        self._dispatcher = Dispatcher(handler.failed, self._background)
+        self._dispatcher = Dispatcher(self._inner_hookexec, handler.failed, self._background)
+        self._inner_hookexec = self._execute
         self._events: dict[str, Event] = {}
         self._emitters: dict[str, Emitter] = {}
         self._answers: dict[str, Emitter] = {}
@@ -269,7 +269,7 @@ class PluginManager(pluggy.PluginManager):
         """Answer a call of `hook.<event>(...)`."""
         event = self._events.get(hook_name)
         if event is None:
-            return call_with_pluggy(hook_name, hook_impls, caller_kwargs, firstresult)
+            return self._dispatcher.multicall(hook_name, hook_impls, caller_kwargs, firstresult)
         if hook_impls == getattr(self.hook, hook_name).get_hookimpls():
             return self._answers[hook_name].function(self.emit, **caller_kwargs)
         # Some of the plugins, or a function besides them, for this one call.
