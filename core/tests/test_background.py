@@ -56,6 +56,33 @@ def test_a_call_sees_the_state_as_it_was_when_the_event_was_emitted(hookline_man
     assert [step for step, _ in recorder.seen] == [1, 2]
 
 
+def test_a_call_sees_what_the_plugins_before_it_have_done_to_the_state(hookline_manager: PluginManager) -> None:
+    seen = {}
+
+    def background(name: str) -> object:
+        class Late:
+            after = ("scorer",) if name == "after" else ()
+
+            @hookimpl(background=True)
+            def on_epoch_end(self, state: TrainerState) -> None:
+                seen[name] = dict(state.eval_scores)
+
+        return Late()
+
+    class Scorer:
+        after = ("before",)
+
+        @hookimpl
+        def on_epoch_end(self, state: TrainerState) -> None:
+            state.eval_scores["x"] = 1.0
+
+    for name, plugin in (("before", background("before")), ("scorer", Scorer()), ("after", background("after"))):
+        hookline_manager.register(plugin, name)
+    hookline_manager.emit.on_epoch_end(state=TrainerState())
+    hookline_manager.drain()
+    assert seen == {"before": {}, "after": {"x": 1.0}}
+
+
 def test_a_coroutine_runs_in_one_event_loop_for_all_its_calls(hookline_manager: PluginManager) -> None:
     loops = []
 

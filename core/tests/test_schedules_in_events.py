@@ -75,6 +75,15 @@ def test_a_resumed_run_is_not_due_for_what_was_done_before(hookline_manager: Plu
     assert watcher.seen == [1010]
 
 
+def test_a_second_run_with_the_same_manager_starts_its_clocks_anew(hookline_manager: PluginManager) -> None:
+    watcher = Watcher()
+    hookline_manager.register(watcher)
+    emit_steps(hookline_manager, (5, 10))
+    hookline_manager.set_clocks()
+    emit_steps(hookline_manager, (10,))
+    assert watcher.seen == [10, 10]
+
+
 @given(st.lists(st.integers(1, 25), max_size=40))
 def test_whatever_the_jumps_it_is_due_exactly_when_a_multiple_was_crossed(jumps: list[int]) -> None:
     manager, watcher = PluginManager(), Watcher()

@@ -96,12 +96,15 @@ def compile_dispatch(
         body += ["_values = []", "_sources = []"]
     if implementations:
         body.append("_failures = None")
-    if any(i.background for i in implementations):
+    background = [i for i in implementations if i.background]
+    if background:
         body.append("_frozen = None")
     timed = globals_["_record"] is not None
-    for implementation in implementations:
+    for place, implementation in enumerate(implementations):
         me = constants(implementation)
         lines = list(_call(implementation, kind, me, constants(implementation.hookimpl.function), timed))
+        if not implementation.background and any(i in background for i in implementations[place:]):
+            lines.append("_frozen = None")  # it may have changed the state, and those after it shall see that
         body += lines if implementation.schedule is None else [f"if {me} in _ready:", *_indent(lines)]
     if implementations:
         body += ["if _failures:", f"    _raise_failures({event.name!r}, _failures)"]

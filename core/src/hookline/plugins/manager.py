@@ -287,15 +287,15 @@ class PluginManager(pluggy.PluginManager):
 
         return undo_and_rebuild
 
-    def set_clocks(self, **ticks: int) -> None:
-        """Say where the clocks stand, such as `step=1000, epoch=5` for a resumed run.
+    def set_clocks(self, *, step: int = -1, epoch: int = -1, rollout: int = -1) -> None:
+        """Say where the clocks stand: `set_clocks(step=1000, epoch=5)` for a resumed run, `set_clocks()` for a new one.
 
         Ticks up to these count as seen, so that nothing is due again for what was done before the interruption.
         """
+        ticks = {"step": step, "epoch": epoch, "rollout": rollout}
         with self._lock:
             for implementation in self._implementations.values():
-                if implementation.event.clock in ticks:
-                    implementation.last_look = ticks[implementation.event.clock]
+                implementation.last_look = ticks.get(implementation.event.clock, -1)
             self._rebuild_emitters()
 
     # -- the end of a run -----------------------------------------------------------------------------------------

@@ -1,0 +1,9 @@
+"""Checkpoints of a run: written so that a kill at any moment leaves a valid one, and read back to resume.
+
+How a checkpoint lies on disk is stated in `hookline_checkpoint.store`.
+"""
+
+from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
+from hookline_checkpoint.plugin import Checkpoint, Options
+
+__all__ = ["Checkpoint", "CheckpointError", "InvalidCheckpointError", "Options"]

@@ -1,0 +1,137 @@
+"""Takes a nested structure apart into named arrays and a description that JSON can hold, and joins the two again.
+
+A `state_dict()` is such a structure: dictionaries, lists and tuples around arrays and plain values. In the description
+
+    {"dict": [[key, node], ...]}    is a dictionary, in its order; a key is a string, a whole number, a boolean or null
+    {"list": [node, ...]}           is a list, and {"tuple": [node, ...]} a tuple
+    {"array": name}                 is an array, with "torch": true for one that was a torch tensor
+    {"float": "nan"}                is a number that JSON lacks, as are "inf" and "-inf"
+    null, true, 3, 0.5, "text"      are themselves
+
+A NumPy scalar is an array without dimensions. An array's name is its path, with dots between: those of a policy go
+by the keys of its `state_dict()`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import numpy
+from numpy.typing import NDArray
+
+from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
+
+__all__ = ["Arrays", "join_tree", "split_tree"]
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+STORABLE: Final = frozenset(numpy.dtype(code).name for code in "?bhiqBHIQefdF")
+"""The types of array that both NumPy and safetensors have: booleans, whole numbers, real ones, and complex64."""
+
+RESERVED: Final = "__metadata__"
+"""A name that the safetensors format keeps for itself."""
+
+
+def split_tree(tree: object, what: str) -> tuple[Arrays, Any]:
+    """The arrays of a structure by name, and the description that puts them back in their places.
+
+    :param what: names the structure in error messages.
+    """
+    arrays: Arrays = {}
+    return arrays, _split(tree, (), what, arrays)
+
+
+def _split(node: object, path: tuple[object, ...], what: str, arrays: Arrays) -> Any:
+    if node is None or isinstance(node, (bool, int, str)):
+        return node
+    if hasattr(node, "shape") and hasattr(node, "dtype"):
+        name = _free_name(path, arrays)
+        arrays[name] = _as_numpy(node, _shown(what, path))
+        return {"array": name, "torch": True} if _is_torch_tensor(node) else {"array": name}
+    if isinstance(node, float):
+        return node if math.isfinite(node) else {"float": str(node)}
+    if isinstance(node, dict):
+        return {"dict": [[_key(k, path, what), _split(v, (*path, k), what, arrays)] for k, v in node.items()]}
+    # Not a named tuple: it would come back as a plain one, and whoever reads it by name would fail far from here.
+    if isinstance(node, list) or type(node) is tuple:
+        kind = "list" if isinstance(node, list) else "tuple"
+        return {kind: [_split(value, (*path, index), what, arrays) for index, value in enumerate(node)]}
+    raise CheckpointError(
+        f"{_shown(what, path)} is a {type(node).__name__}, which a checkpoint cannot hold: "
+        "it takes dictionaries, lists and tuples of arrays, numbers, strings, booleans and None"
+    )
+
+
+def _key(key: object, path: tuple[object, ...], what: str) -> object:
+    if key is None or isinstance(key, (bool, int, str)):
+        return key
+    raise CheckpointError(
+        f"{_shown(what, path)} has the key {key!r}, which a checkpoint cannot hold: "
+        "keys are strings, whole numbers, booleans or None"
+    )
+
+
+def _free_name(path: tuple[object, ...], arrays: Arrays) -> str:
+    name = candidate = ".".join(map(str, path)) or "array"
+    number = 2
+    # Two paths may read the same: {"a.b": x} and {"a": {"b": x}}, or the keys 1 and "1".
+    while candidate in arrays or candidate == RESERVED:
+        candidate, number = f"{name}#{number}", number + 1
+    return candidate
+
+
+def _as_numpy(leaf: Any, where: str) -> NDArray[Any]:
+    try:
+        array = leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else numpy.asarray(leaf)
+    except (TypeError, RuntimeError, ValueError) as error:
+        raise _unstorable(where, leaf.dtype) from error
+    if array.dtype.name not in STORABLE:
+        raise _unstorable(where, leaf.dtype)
+    # safetensors reads memory from its first to its last byte, whatever the strides say.
+    return numpy.asarray(array, order="C")
+
+
+def _unstorable(where: str, dtype: object) -> CheckpointError:
+    return CheckpointError(
+        f"{where} is an array of {dtype}, which a checkpoint cannot hold: "
+        "keep it in a type that NumPy has, such as float32, and cast where you compute"
+    )
+
+
+def _is_torch_tensor(leaf: object) -> bool:
+    # Who has not imported torch has no tensor of it; importing it here would cost everybody else seconds.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def _shown(what: str, path: tuple[object, ...]) -> str:
+    return what + "".join(f"[{key!r}]" for key in path)
+
+
+def join_tree(description: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The structure that `split_tree` took apart. Tensors come back as tensors where torch has been imported."""
+    if not isinstance(description, dict):
+        return description
+    match description:
+        case {"dict": list(pairs)}:
+            return {key: join_tree(value, arrays) for key, value in pairs}
+        case {"list": list(values)}:
+            return [join_tree(value, arrays) for value in values]
+        case {"tuple": list(values)}:
+            return tuple(join_tree(value, arrays) for value in values)
+        case {"float": "nan" | "inf" | "-inf" as value}:
+            return float(value)
+        case {"array": str(name)} if name in arrays:
+            return _as_before(arrays[name], description.get("torch") is True)
+        case {"array": str(name)}:
+            raise InvalidCheckpointError(f"the array {name!r} is described, but not there")
+    raise InvalidCheckpointError(f"nothing is described by {str(description)[:80]!r}")
+
+
+def _as_before(array: NDArray[Any], was_tensor: bool) -> Any:
+    array = numpy.require(array, requirements="W")
+    torch = sys.modules.get("torch")
+    return torch.from_numpy(array) if was_tensor and torch is not None else array

@@ -1,0 +1,68 @@
+"""A run with a small policy and optimizer, which need no framework."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+
+from hookline.plugins import PluginManager
+from hookline_checkpoint import Checkpoint, Options
+from hookline_hookspecs import TrainerState
+
+
+class Linear:
+    """As little of a policy as can be saved."""
+
+    def __init__(self, fill: float = 0.0, width: int = 4) -> None:
+        self.weight = numpy.full((width, 2), fill, dtype=numpy.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"layer.weight": self.weight}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        if saved["layer.weight"].shape != self.weight.shape:
+            raise ValueError(f"layer.weight is {saved['layer.weight'].shape}, not {self.weight.shape}")
+        self.weight = saved["layer.weight"]
+
+
+class Momentum:
+    """An optimizer whose state has the shape of torch's: tuples, whole numbers as keys, None."""
+
+    def __init__(self, fill: float = 0.0) -> None:
+        self.state = {
+            "state": {0: {"step": numpy.array(fill, dtype=numpy.float32), "momentum": numpy.full(3, fill)}},
+            "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "foreach": None, "params": [0]}],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.state = saved
+
+
+@pytest.fixture
+def run(hookline_state: Callable[..., TrainerState]) -> Callable[..., TrainerState]:
+    """A run whose weights tell its epoch: `run(epoch=10)`."""
+
+    def build(**fields: Any) -> TrainerState:
+        fill = float(fields.get("epoch", 0))
+        return hookline_state(**{"policy": Linear(fill), "optimizer": Momentum(fill), **fields})
+
+    return build
+
+
+@pytest.fixture
+def checkpoint(hookline_manager: PluginManager) -> Callable[..., Checkpoint]:
+    """Registers the plugin: `checkpoint(keep_last=2)`. A second one takes the place of the first."""
+
+    def register(**options: Any) -> Checkpoint:
+        plugin = Checkpoint(Options(**options), hookline_manager.emit)
+        if hookline_manager.has_plugin("checkpoint"):
+            hookline_manager.replace("checkpoint", plugin)
+        else:
+            hookline_manager.register(plugin, "checkpoint")
+        return plugin
+
+    return register

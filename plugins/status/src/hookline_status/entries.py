@@ -1,0 +1,73 @@
+"""`status.json`: an array of entries, such as TAO writes them.
+
+    {"date": "2026-03-01T12:00:00+00:00", "status": "RUNNING", "message": "epoch 3 is complete",
+     "data": {"component": "hookline", "epoch": 3, "max_epoch": 10, "step": 32, "max_step": null,
+              "time_per_epoch": "0:00:11.500000", "eta": "0:01:09"},
+     "kpi": {"train/loss": 0.5}}
+
+The first entry is STARTED, then come the latest RUNNING ones, and a run that has ended has SUCCESS or FAILURE last.
+What is not known is null, and so is a number that JSON lacks, such as a loss that is NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from numbers import Real
+from pathlib import Path
+from typing import Any, Final, Literal
+
+__all__ = ["Entry", "StatusFile", "as_kpi", "as_time"]
+
+KEPT_ENTRIES: Final = 100
+"""How many entries the file has at most, besides the first."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The run at one moment."""
+
+    date: str
+    status: Literal["STARTED", "RUNNING", "SUCCESS", "FAILURE"]
+    message: str
+    data: Mapping[str, Any]
+    kpi: Mapping[str, float | None]
+
+
+class StatusFile:
+    """The entries of one run. The file always is a complete one, whenever somebody reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._first: Entry | None = None
+        self._latest: deque[Entry] = deque(maxlen=KEPT_ENTRIES)
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry. STARTED begins the file anew."""
+        if entry.status == "STARTED":
+            self._first = entry
+            self._latest.clear()
+        else:
+            self._latest.append(entry)
+        self._write([asdict(kept) for kept in ([self._first] if self._first else []) + list(self._latest)])
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f".{self.path.name}.new")
+        temporary.write_text(json.dumps(entries, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.replace(self.path)
+
+
+def as_kpi(*sources: Mapping[str, Any]) -> dict[str, float | None]:
+    """The numbers of all sources, None for one that is not finite. What is no number is left out."""
+    numbers = {name: value for source in sources for name, value in source.items() if isinstance(value, Real)}
+    return {name: float(value) if math.isfinite(value) else None for name, value in numbers.items()}
+
+
+def as_time(seconds: float | None) -> str | None:
+    """A duration as TAO writes it, such as 1:02:03.500000."""
+    return None if seconds is None else str(timedelta(seconds=seconds))
