@@ -88,12 +88,11 @@ def _print(listings: Sequence[PluginListing], problems: Sequence[str]) -> None:
     for heading in ("plugin", "distribution", "state", "events", "order", "options"):
         table.add_column(heading, overflow="fold")
     for listing in listings:
-        state = f"[{STYLES[listing.state]}]{listing.state}[/]"
         table.add_row(
             escape(listing.name),
             escape(f"{listing.distribution} {listing.version}"),
-            f"{state} {escape(listing.reason)}".rstrip(),
-            escape("\n".join(listing.events)),
+            _state(listing),
+            escape("\n".join(f"{name} {listing.schedules.get(name, '')}".rstrip() for name in listing.events)),
             escape(_order(listing)),
             escape("\n".join(f"{key} = {json.dumps(value)}" for key, value in listing.options.items())),
         )
@@ -101,8 +100,16 @@ def _print(listings: Sequence[PluginListing], problems: Sequence[str]) -> None:
         console.print(table)
     else:
         console.print("No plugin is installed, or none implements that event. `hookline new-plugin NAME` starts one.")
+    for listing in listings:
+        if listing.reason:
+            verb = "has" if listing.state == "failed" else "is"
+            console.print(f"{escape(listing.name)} {verb} {_state(listing)}: {escape(listing.reason)}", soft_wrap=True)
     for problem in problems:
         console.print(f"[red]problem[/] {escape(problem)}", soft_wrap=True)
+
+
+def _state(listing: PluginListing) -> str:
+    return f"[{STYLES[listing.state]}]{listing.state}[/]"
 
 
 def _order(listing: PluginListing) -> str:
