@@ -49,7 +49,7 @@ class Environment:
 
     def install(self, *requirements: str, cwd: Path) -> None:
         self.run(
-            "pip", "install", "--quiet", "--disable-pip-version-check", "--find-links", str(WHEELS),
+            "pip", "install", "--quiet", "--disable-pip-version-check",
             "-c", str(ROOT / "constraints.txt"), *requirements, cwd=cwd,
         )  # fmt: skip
 
@@ -58,8 +58,8 @@ class Environment:
         return {package["name"].lower() for package in packages} - {"pip", "setuptools"}
 
 
-def build(projects: list[str]) -> list[str]:
-    """Build a wheel of each project; returns the names of the distributions."""
+def build(projects: list[str]) -> dict[str, str]:
+    """Build a wheel of each project; returns the wheels by the names of their distributions."""
     shutil.rmtree(WHEELS, ignore_errors=True)
     for project in projects:
         subprocess.run(
@@ -67,21 +67,23 @@ def build(projects: list[str]) -> list[str]:
              str(ROOT / project)],
             check=True,
         )  # fmt: skip
-    return sorted(wheel.name.split("-")[0].replace("_", "-") for wheel in WHEELS.glob("*.whl"))
+    # Installed by path, so that nobody else's package of the same name can come in their place.
+    return {wheel.name.split("-")[0].replace("_", "-"): str(wheel) for wheel in sorted(WHEELS.glob("*.whl"))}
 
 
-def try_hookspecs_alone(folder: Path) -> None:
+def try_hookspecs_alone(folder: Path, wheels: dict[str, str]) -> None:
     environment = Environment(folder / "alone")
-    environment.install("hookline-hookspecs", cwd=folder)
+    environment.install(wheels["hookline-hookspecs"], cwd=folder)
     installed = environment.installed(folder)
     assert installed == {"hookline-hookspecs", "pluggy"}, f"hookline-hookspecs brings {installed}"
     environment.run("python", "-c", "import hookline_hookspecs; hookline_hookspecs.TrainerState()", cwd=folder)
     print("hookline-hookspecs alone: pluggy and nothing else")
 
 
-def try_everything(folder: Path, distributions: list[str], projects: list[str]) -> None:
+def try_everything(folder: Path, wheels: dict[str, str], projects: list[str]) -> None:
     environment = Environment(folder / "together")
-    environment.install(*distributions, "hookline[testing]", "hypothesis", "pytest-timeout", cwd=folder)
+    with_testing = {**wheels, "hookline": f"{wheels['hookline']}[testing]"}
+    environment.install(*with_testing.values(), "hypothesis", "pytest-timeout", cwd=folder)
     unwanted = environment.installed(folder) & FRAMEWORKS
     assert not unwanted, f"the plugins bring {unwanted}"
     listing = json.loads(environment.run("hookline", "plugins", "--json", cwd=folder))
@@ -107,12 +109,12 @@ def try_tests(environment: Environment, tests: Path, folder: Path) -> None:
 
 def main() -> None:
     projects = sys.argv[1:]
-    distributions = build(projects)
-    assert len(distributions) == len(projects), f"built {distributions} from {projects}"
-    print(f"built {', '.join(distributions)}")
+    wheels = build(projects)
+    assert len(wheels) == len(projects), f"built {list(wheels)} from {projects}"
+    print(f"built {', '.join(wheels)}")
     with tempfile.TemporaryDirectory() as folder:
-        try_hookspecs_alone(Path(folder))
-        try_everything(Path(folder), distributions, projects)
+        try_hookspecs_alone(Path(folder), wheels)
+        try_everything(Path(folder), wheels, projects)
 
 
 if __name__ == "__main__":
