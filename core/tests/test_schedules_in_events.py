@@ -79,7 +79,10 @@ def test_a_second_run_with_the_same_manager_starts_its_clocks_anew(hookline_mana
     watcher = Watcher()
     hookline_manager.register(watcher)
     emit_steps(hookline_manager, (5, 10))
-    hookline_manager.set_clocks()
+    hookline_manager.set_clocks(epoch=-1)
+    emit_steps(hookline_manager, (10,))
+    assert watcher.seen == [10]
+    hookline_manager.set_clocks(step=-1)
     emit_steps(hookline_manager, (10,))
     assert watcher.seen == [10, 10]
 

@@ -292,15 +292,17 @@ class PluginManager(pluggy.PluginManager):
 
         return undo_and_rebuild
 
-    def set_clocks(self, *, step: int = -1, epoch: int = -1, rollout: int = -1) -> None:
-        """Say where the clocks stand: `set_clocks(step=1000, epoch=5)` for a resumed run, `set_clocks()` for a new one.
+    def set_clocks(self, *, step: int | None = None, epoch: int | None = None, rollout: int | None = None) -> None:
+        """Say where clocks stand, such as `step=1000, epoch=5` for a resumed run, and -1 for a new one.
 
-        Ticks up to these count as seen, so that nothing is due again for what was done before the interruption.
+        Ticks up to these count as seen, so that nothing is due again for what was done before the interruption. A clock
+        that is not named stays as it is.
         """
         ticks = {"step": step, "epoch": epoch, "rollout": rollout}
         with self._lock:
             for implementation in self._implementations.values():
-                implementation.last_look = ticks.get(implementation.event.clock, -1)
+                tick = ticks.get(implementation.event.clock)
+                implementation.last_look = implementation.last_look if tick is None else tick
             self._rebuild_emitters()
 
     # -- the end of a run -----------------------------------------------------------------------------------------
