@@ -1,0 +1,54 @@
+"""What is kept with each episode that was rewarded and filtered.
+
+    reward                  the combined reward, NaN where none applies
+    accepted                whether it is to be trained on
+    verification_score      the combined score, NaN where no verifier applies
+    verification_result     PASS, WARNING or FAIL
+    verification_message    what the verifiers object to
+    verification_details    result, score, message and details of each verifier, by its name
+
+The last four are there where verification is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from hookline_hookspecs import EpisodeBatch
+
+from hookline.rewards.features import Column, Flags
+from hookline.rewards.reports import RESULTS
+from hookline.rewards.verification import CombinedReports, VerifierDetails
+
+__all__ = ["add_findings"]
+
+
+def add_findings(
+    batch: EpisodeBatch,
+    given: Sequence[Any],
+    rewards: Column,
+    reports: CombinedReports | None,
+    accepted: Flags,
+) -> list[Any]:
+    """Put the findings into the metadata of the batch's records, and return the episodes as they were given.
+
+    A record is returned itself. A dictionary stays as it is: a new one is returned, with the findings among its keys.
+    """
+    columns: list[Sequence[Any] | Iterator[Any]] = [rewards.tolist(), accepted.tolist()]
+    names = ["reward", "accepted"]
+    if reports is not None:
+        names += ["verification_score", "verification_result", "verification_message", "verification_details"]
+        columns += [
+            reports.scores.tolist(),
+            map(RESULTS.__getitem__, reports.codes.tolist()),
+            reports.messages(),
+            map(partial(VerifierDetails, reports.columns), range(len(reports))),
+        ]
+    returned = []
+    for record, episode, *values in zip(batch.episodes, given, *columns, strict=True):
+        findings = dict(zip(names, values, strict=True))
+        record.metadata.update(findings)
+        returned.append(record if episode is record else {**episode, **findings})
+    return returned

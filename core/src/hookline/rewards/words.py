@@ -1,0 +1,148 @@
+"""Words and sentence ends of a whole batch at once, by arithmetic on the bytes of its buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hookline.rewards.canonical import EDGE, TextBlock
+
+__all__ = ["LONG_WORD", "SENTENCE_ENDS", "WordColumns", "read_words"]
+
+LONG_WORD: Final = 20
+"""A word of more characters than this is no word of a language: it is a very long one."""
+
+SENTENCE_ENDS: Final = "…。！？｡؟۔।॥"  # noqa: RUF001
+"""What ends a sentence outside ASCII, wherever it stands. `.`, `!` and `?` do unless something follows them."""
+
+SPACE: Final = 1
+STOP: Final = 2
+FOLLOWS: Final = 3
+CONTINUES: Final = 4
+KINDS: Final = bytes(
+    SPACE
+    if byte in (0x20, EDGE[0])
+    else STOP
+    if byte in b".!?"
+    else FOLLOWS
+    if byte < 0x80 and (chr(byte).isalnum() or byte == ord("_"))
+    else CONTINUES
+    if byte & 0xC0 == 0x80
+    else 0
+    for byte in range(256)
+)
+"""What each byte is: white space, an ASCII stop, what a stop may not be followed by, the rest of a character."""
+
+HASHED_BY_COLUMN: Final = 64
+"""Bytes of a word that are hashed for all words together; the few words that are longer are hashed one by one."""
+GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+MIX: Final = np.uint64(0xD6E8FEB86659FD93)
+FIRST_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class WordColumns:
+    """One number for each text."""
+
+    words: npt.NDArray[np.float64]
+    unique_words: npt.NDArray[np.float64]
+    long_words: npt.NDArray[np.float64]
+    sentence_ends: npt.NDArray[np.float64]
+
+
+def read_words(block: TextBlock) -> WordColumns:
+    """Find and count the words of all texts."""
+    kinds = np.frombuffer(block.data.translate(KINDS), np.uint8)
+    between = np.flatnonzero(kinds == SPACE)  # one place between two words, and one at each end of a text
+    starts, ends = between[:-1] + 1, between[1:]
+    empty_texts = np.flatnonzero(block.starts == block.ends)
+    if len(empty_texts):
+        words = np.flatnonzero(starts != ends)
+        starts, ends = starts[words], ends[words]
+    first_word = np.searchsorted(starts, block.starts)
+    past_word = np.searchsorted(starts, block.ends)
+    lengths = _lengths_in_characters(block, kinds, starts, ends)
+    return WordColumns(
+        words=(past_word - first_word).astype(np.float64),
+        unique_words=_unique_words(block, starts, ends, first_word, past_word).astype(np.float64),
+        long_words=_per_text(np.flatnonzero(lengths > LONG_WORD), first_word, past_word),
+        sentence_ends=_sentence_ends(block, kinds),
+    )
+
+
+def _per_text(places: Integers, starts: Integers, ends: Integers) -> npt.NDArray[np.float64]:
+    """How many of the sorted places lie between each start and end."""
+    return (np.searchsorted(places, ends) - np.searchsorted(places, starts)).astype(np.float64)
+
+
+def _lengths_in_characters(
+    block: TextBlock, kinds: npt.NDArray[np.uint8], starts: Integers, ends: Integers
+) -> Integers:
+    lengths: Integers = ends - starts
+    if block.is_ascii:
+        return lengths
+    rests = np.flatnonzero(kinds == CONTINUES)
+    return lengths - (np.searchsorted(rests, ends) - np.searchsorted(rests, starts))
+
+
+def _sentence_ends(block: TextBlock, kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+    stops = np.flatnonzero(kinds == STOP)
+    after = kinds[stops + 1]
+    count = _per_text(stops[(after != STOP) & (after != FOLLOWS)], block.starts, block.ends)
+    if not block.is_ascii:
+        for mark in SENTENCE_ENDS:
+            count += _per_text(_occurrences(block.data, mark.encode()), block.starts, block.ends)
+    return count
+
+
+def _occurrences(data: bytes, mark: bytes) -> Integers:
+    places = []
+    place = data.find(mark)
+    while place >= 0:
+        places.append(place)
+        place = data.find(mark, place + 1)
+    return np.array(places, np.int64)
+
+
+def _unique_words(
+    block: TextBlock, starts: Integers, ends: Integers, first_word: Integers, past_word: Integers
+) -> Integers:
+    """Different words of each text, told apart by a hash of as many bits as the number of the text leaves free."""
+    text_bits = np.uint64(max(1, len(block)).bit_length())
+    texts = np.repeat(np.arange(len(block), dtype=np.uint64), past_word - first_word)
+    keys = _hash_words(block, starts, ends)
+    keys >>= text_bits
+    keys |= texts << (np.uint64(64) - text_bits)
+    keys.sort()
+    # With the number of its text in front, each text's words are still where they were, in another order.
+    repeats = np.flatnonzero(keys[1:] == keys[:-1]) + 1
+    return (past_word - first_word) - (np.searchsorted(repeats, past_word) - np.searchsorted(repeats, first_word))
+
+
+def _hash_words(block: TextBlock, starts: Integers, ends: Integers) -> npt.NDArray[np.uint64]:
+    padded = np.frombuffer(block.data + bytes(8), np.uint8)
+    # Eight bytes from every place on, as one number; the view is not aligned, which numpy can read.
+    eight_bytes: npt.NDArray[np.uint64] = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
+    lengths = ends - starts
+    keys = eight_bytes.take(starts)
+    keys &= FIRST_BYTES.take(lengths, mode="clip")
+    keys *= GOLDEN
+    keys ^= keys >> np.uint64(32)
+    keys += lengths.view(np.uint64)
+    longer, offset = np.flatnonzero(lengths > 8), 8
+    while len(longer) and offset < HASHED_BY_COLUMN:
+        rest = eight_bytes.take(starts[longer] + offset)
+        rest &= FIRST_BYTES.take(lengths[longer] - offset, mode="clip")
+        mixed = (keys[longer] ^ rest) * GOLDEN
+        keys[longer] = mixed ^ (mixed >> np.uint64(32))
+        offset += 8
+        longer = longer[lengths[longer] > offset]
+    for word in longer.tolist():
+        keys[word] = hash(block.data[starts[word] : ends[word]]) & 0xFFFFFFFFFFFFFFFF
+    keys *= MIX
+    return keys

@@ -1,0 +1,72 @@
+"""Whether a response reads like language: words that vary, sentences that end, no endless words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import numpy as np
+from hookline.rewards import FeatureTable, ReportColumn
+from pydantic import Field
+
+from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
+
+__all__ = ["CoherenceVerifier", "Options"]
+
+VARIED: Final = 0.5
+"""The share of different words from which on a response does not repeat itself."""
+LONGEST_SENTENCE: Final = 40.0
+"""Words. A sentence of three times as many is none."""
+VARIETY_PART, SENTENCES_PART, WORDS_PART = 0.5, 0.3, 0.2
+
+
+class Options(VerifierOptions):
+    """Scores from which on a response passes, and passes with a warning."""
+
+    pass_from: Annotated[float, Field(ge=0, le=1)] = 0.7
+    warn_from: Annotated[float, Field(ge=0, le=1)] = 0.4
+
+
+class CoherenceVerifier(ColumnVerifier):
+    """Half of the score is for variety, three tenths for sentences that end in time, the rest for usual words."""
+
+    name = "coherence"
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._options = options
+
+    def judge(self, features: FeatureTable) -> ReportColumn:
+        words = np.maximum(features.words, 1.0)
+        unique_share = features.unique_words / words
+        long_share = features.long_words / words
+        per_sentence = words / np.maximum(features.sentence_ends, 1.0)
+        sentences = np.clip(1.5 - per_sentence / (2.0 * LONGEST_SENTENCE), 0.0, 1.0)
+        sentences = np.where(features.sentence_ends > 0, sentences, sentences / 2.0)
+        variety = np.minimum(unique_share / VARIED, 1.0)
+        scores = VARIETY_PART * variety + SENTENCES_PART * sentences + WORDS_PART * (1.0 - long_share)
+        scores = np.where(features.words > 0, np.minimum(scores, 1.0), 0.0)
+
+        def describe(index: int) -> tuple[str, Mapping[str, Any]]:
+            details = {
+                "unique_share": float(unique_share[index]),
+                "long_word_share": float(long_share[index]),
+                "sentences": int(features.sentence_ends[index]),
+                "words_per_sentence": float(per_sentence[index]),
+            }
+            if not features.words[index]:
+                return "no words", details
+            found = []
+            if variety[index] < 1.0:
+                found.append(f"only {details['unique_share']:.0%} of the words are different")
+            if not details["sentences"]:
+                found.append("no sentence ends")
+            if details["words_per_sentence"] > LONGEST_SENTENCE:
+                found.append(f"{details['words_per_sentence']:.0f} words a sentence")
+            if details["long_word_share"]:
+                found.append(f"{details['long_word_share']:.0%} of the words are very long")
+            return ", ".join(found) or "varied words in sentences", details
+
+        return ReportColumn.graded(
+            scores, describe, pass_from=self._options.pass_from, warn_from=self._options.warn_from
+        )
