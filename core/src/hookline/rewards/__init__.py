@@ -30,7 +30,7 @@ from hookline.rewards.pipeline import (  # noqa: E402
     create_default_verifier_pipeline,
 )
 from hookline.rewards.processor import RolloutRewardProcessor, create_rollout_reward_processor  # noqa: E402
-from hookline.rewards.reports import ReportColumn  # noqa: E402
+from hookline.rewards.reports import ReportColumn, grades  # noqa: E402
 from hookline.rewards.verifier import TextVerifier  # noqa: E402
 
 __all__ = [
@@ -50,5 +50,6 @@ __all__ = [
     "create_default_verifier_pipeline",
     "create_integrated_reward_system",
     "create_rollout_reward_processor",
+    "grades",
     "process_episodes_with_quality_control",
 ]

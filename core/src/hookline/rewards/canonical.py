@@ -7,7 +7,7 @@ phrase reaches from one into the next, and so that each byte of a text has a nei
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,7 +72,7 @@ class TextBlock:
         encoded = [
             text.encode() if text.isascii() else canonical(text).encode("utf-8", "surrogatepass") for text in texts
         ]
-        data = (EDGE + EDGE.join(encoded) + EDGE if encoded else EDGE).translate(FOLD)
+        data = EDGE.join([b"", *encoded, b""] if encoded else [b"", b""]).translate(FOLD)
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         ends = np.cumsum(lengths + 1)
         block = cls(data, ends - lengths, ends, all(map(str.isascii, texts)))
@@ -89,6 +89,13 @@ class TextBlock:
         # A text of spaces only keeps its last one if it has several: that one is spare now.
         ends = np.flatnonzero(kept == EDGE[0])
         return TextBlock(kept.tobytes(), ends[:-1] + 1, ends[1:], self.is_ascii)._without_spare_spaces()
+
+    def parts(self, size: int) -> Iterator[TextBlock]:
+        """The same texts in blocks of at most so many."""
+        for first in range(0, len(self), size):
+            starts, ends = self.starts[first : first + size], self.ends[first : first + size]
+            offset = int(starts[0]) - 1
+            yield TextBlock(self.data[offset : int(ends[-1]) + 1], starts - offset, ends - offset, self.is_ascii)
 
     def character_before(self, place: int) -> str:
         """The character that ends at a place, which is not at the start of a text."""

@@ -6,7 +6,7 @@ The reward processor puts a table into `batch.features` before `pre_rewards`. A 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -76,21 +76,24 @@ class FeatureTable:
         """How often the phrases occur in each response, as whole words, whatever their case."""
         return self.in_responses(phrases).count(phrases).astype(np.float64)
 
-    def found(self, phrases: PhraseList, index: int) -> list[str]:
-        """The phrases that occur in one response, each once."""
-        return self.in_responses(phrases).found(phrases, index)
+    def finder(self, phrases: PhraseList) -> Callable[[int], list[str]]:
+        """A function from an episode's number to the phrases that occur in its response, each once."""
+        return self.in_responses(phrases).finder(phrases)
 
     def in_responses(self, phrases: PhraseList) -> PhraseMatches:
         """What was found of some phrases, and of all that were requested, in the responses."""
-        if phrases in self._automaton.lists:
+        if phrases in self._automaton:
             return self._matches
         # Somebody asks who has not said so before the read: a pass of their own.
         return automaton_for((phrases,)).scan(self._block)
 
-    def in_prompts(self, phrases: PhraseList) -> PhraseMatches:
-        """The same for the prompts."""
-        automaton = self._automaton if phrases in self._automaton.lists else automaton_for((phrases,))
-        return automaton.scan(TextBlock.of(self._prompts))
+    def in_prompts(self, phrases: PhraseList) -> tuple[PhraseMatches, npt.NDArray[np.int64]]:
+        """What was found in the different prompts, and which of those is each episode's."""
+        automaton = self._automaton if phrases in self._automaton else automaton_for((phrases,))
+        # The samples of one prompt have one prompt: it is read once for all of them.
+        numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(self._prompts))}
+        own = np.array([numbers[prompt] for prompt in self._prompts], np.int64)
+        return automaton.scan(TextBlock.of(list(numbers))), own
 
     @cached_property
     def _block(self) -> TextBlock:

@@ -8,12 +8,9 @@ import numpy as np
 
 from hookline.rewards.config import IntegratedRewardConfig
 from hookline.rewards.features import Column, Flags
-from hookline.rewards.reports import FAIL, ReportColumn
+from hookline.rewards.reports import FAIL, ROUNDING, ReportColumn
 
 __all__ = ["Filter"]
-
-ROUNDING: Final = 1e-9
-"""Bounds are inclusive: a weighted mean that is equal to one but for its last bits has reached it."""
 
 STEP: Final = 0.1
 """How far thresholds move for an acceptance rate that is off by one; a tenth of that for one off by a tenth."""

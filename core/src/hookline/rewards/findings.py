@@ -12,8 +12,7 @@ The last four are there where verification is on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from hookline_hookspecs import EpisodeBatch
@@ -36,19 +35,21 @@ def add_findings(
 
     A record is returned itself. A dictionary stays as it is: a new one is returned, with the findings among its keys.
     """
-    columns: list[Sequence[Any] | Iterator[Any]] = [rewards.tolist(), accepted.tolist()]
+    metadata = [record.metadata for record in batch.episodes]
     names = ["reward", "accepted"]
+    for own, reward, passes in zip(metadata, rewards.tolist(), accepted.tolist(), strict=True):
+        own["reward"] = reward
+        own["accepted"] = passes
     if reports is not None:
         names += ["verification_score", "verification_result", "verification_message", "verification_details"]
-        columns += [
-            reports.scores.tolist(),
-            map(RESULTS.__getitem__, reports.codes.tolist()),
-            reports.messages(),
-            map(partial(VerifierDetails, reports.columns), range(len(reports))),
-        ]
-    returned = []
-    for record, episode, *values in zip(batch.episodes, given, *columns, strict=True):
-        findings = dict(zip(names, values, strict=True))
-        record.metadata.update(findings)
-        returned.append(record if episode is record else {**episode, **findings})
-    return returned
+        results = map(RESULTS.__getitem__, reports.codes.tolist())
+        judged = zip(metadata, reports.scores.tolist(), results, reports.messages, strict=True)
+        for index, (own, score, result, message) in enumerate(judged):
+            own["verification_score"] = score
+            own["verification_result"] = result
+            own["verification_message"] = message
+            own["verification_details"] = VerifierDetails(reports.columns, index)
+    return [
+        record if episode is record else {**episode, **{name: record.metadata[name] for name in names}}
+        for episode, record in zip(given, batch.episodes, strict=True)
+    ]

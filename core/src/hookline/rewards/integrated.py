@@ -21,7 +21,7 @@ from hookline.rewards.findings import add_findings
 from hookline.rewards.installed import load_verifiers
 from hookline.rewards.pipeline import VerifierPipeline
 from hookline.rewards.processor import RolloutRewardProcessor
-from hookline.rewards.quality import quality_metrics
+from hookline.rewards.quality import Quality, join, measured
 
 __all__ = [
     "IntegratedRewardSystem",
@@ -63,7 +63,7 @@ class IntegratedRewardSystem:
         )
         self.pipeline = VerifierPipeline(self.manager, on_failure=self.config.reward_config.on_failure)
         self.filter = Filter(self.config)
-        self._latest: Sequence[Any] = ()
+        self._latest: tuple[Quality, dict[str, float]] | None = None
         self._name = self.manager.register(self)
 
     def process_episodes(self, episodes: Iterable[Any]) -> Processed:
@@ -74,30 +74,38 @@ class IntegratedRewardSystem:
         """
         given = list(episodes)
         records = as_records(given)
-        rewards: list[Column] = []
         accepted: list[Any] = []
         rejected: list[Any] = []
         size = self.config.batch_size
-        for start in range(0, len(given), size):
-            batch = EpisodeBatch(records[start : start + size])
-            rewards.append(self._process_batch(batch, given[start : start + size], accepted, rejected))
-        self._latest = [*accepted, *rejected]
-        return (np.concatenate(rewards) if rewards else np.zeros(0)), accepted, rejected
+        parts = [
+            self._process_batch(
+                EpisodeBatch(records[start : start + size]), given[start : start + size], accepted, rejected
+            )
+            for start in range(0, len(given), size)
+        ]
+        if not parts:
+            return np.zeros(0), accepted, rejected
+        quality = join(parts)
+        measures = self.config.quality_measures
+        self._latest = quality, (measured(measures, [*accepted, *rejected]) if measures else {})
+        return quality.rewards, accepted, rejected
 
     def process_buffer(self, buffer: Any) -> Processed:
         """The same for a buffer: anything that has `episodes`, or that is a number of them."""
         return self.process_episodes(episodes_of(buffer))
 
     def get_quality_metrics(self, episodes: Iterable[Any]) -> dict[str, float]:
-        """Numbers about episodes that `process_episodes` has returned; see `hookline.rewards.quality`."""
-        return quality_metrics(list(episodes), self.config.quality_measures)
+        """Numbers about episodes that `process_episodes` has returned: those of `Quality.metrics`, and your own."""
+        all_of_them = list(episodes)
+        return Quality.of_episodes(all_of_them).metrics() | measured(self.config.quality_measures, all_of_them)
 
     @hookimpl
     def collect_metrics(self) -> Mapping[str, float] | None:
         """The quality of what was processed last, and the thresholds as they are now."""
-        if not self._latest:
+        if self._latest is None:
             return None
-        metrics = self.get_quality_metrics(self._latest)
+        quality, measures = self._latest
+        metrics = quality.metrics() | measures
         metrics["min_reward_threshold"] = self.filter.min_reward_threshold
         metrics["verification_threshold"] = self.filter.verification_threshold
         return {f"rewards/{name}": value for name, value in metrics.items()}
@@ -118,7 +126,7 @@ class IntegratedRewardSystem:
 
     def _process_batch(
         self, batch: EpisodeBatch, given: Sequence[Any], accepted: list[Any], rejected: list[Any]
-    ) -> Column:
+    ) -> Quality:
         """Process one batch, and add its episodes to those accepted and rejected so far."""
         rewards = self.processor.process_batch(batch)
         reports = self.pipeline.verify_episodes(batch) if self.config.enable_verification else None
@@ -133,7 +141,7 @@ class IntegratedRewardSystem:
             rejected=list(compress(batch.episodes, map(not_, flags))),
         )
         self.filter.adapt(passing)
-        return rewards
+        return Quality.of_batch(rewards, passing, reports)
 
 
 def create_integrated_reward_system(

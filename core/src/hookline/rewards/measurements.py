@@ -66,29 +66,29 @@ def _keyword_columns(
     features: FeatureTable, config: RewardConfig, own: dict[int, Episode]
 ) -> tuple[Column, Column, Column]:
     """How many keywords each episode has, how many of them were found, and how many of those are not in its prompt."""
-    count = len(features)
     of_all = tuple(config.keywords or ())
     special = {index: _own_keywords(index, episode) for index, episode in own.items() if "keywords" in episode.metadata}
     every = tuple(dict.fromkeys([*of_all, *(keyword for keywords in special.values() for keyword in keywords)]))
+    count = len(features)
     if not every:
         return np.zeros(count), np.zeros(count), np.zeros(count)
     phrases = PhraseList("keywords", every)
     features.request(phrases)
     in_responses = features.in_responses(phrases)
-    general = np.delete(np.arange(count), list(special))
-    ids = np.array(in_responses.automaton.ids(of_all), np.int64)
-    texts, patterns = [np.repeat(general, len(ids))], [np.tile(ids, len(general))]
-    for index, keywords in special.items():
-        ids = np.array(in_responses.automaton.ids(keywords), np.int64)
-        texts.append(np.full(len(ids), index))
-        patterns.append(ids)
-    wanted_texts, wanted = np.concatenate(texts), np.concatenate(patterns)
-    found = in_responses.contains(wanted_texts, wanted)
-    new = found & ~features.in_prompts(phrases).contains(wanted_texts, wanted)
-    total, hits, new_hits = (
-        np.bincount(wanted_texts[chosen], minlength=count).astype(np.float64) for chosen in (slice(None), found, new)
-    )
-    return total, hits, new_hits
+    ids = in_responses.automaton.ids
+    wanted_by_all = ids(of_all)
+    wanted_by = {index: ids(keywords) for index, keywords in special.items()}
+    total = np.full(count, float(len(wanted_by_all)))
+    total[list(wanted_by)] = [len(wanted) for wanted in wanted_by.values()]
+    texts, patterns = in_responses.distinct(phrases)
+    if special:
+        pairs = zip(texts.tolist(), patterns.tolist(), strict=True)
+        wanted = np.array([pattern in wanted_by.get(text, wanted_by_all) for text, pattern in pairs], bool)
+        texts, patterns = texts[wanted], patterns[wanted]
+    in_prompts, prompts = features.in_prompts(phrases)
+    new = ~in_prompts.contains(prompts[texts], patterns)
+    found, new_found = (np.bincount(hits, minlength=count).astype(np.float64) for hits in (texts, texts[new]))
+    return total, found, new_found
 
 
 def _own_keywords(index: int, episode: Episode) -> Sequence[str]:

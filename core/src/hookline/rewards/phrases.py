@@ -5,9 +5,9 @@ A phrase is found as whole words, whatever the case and the white space between:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Final
 
@@ -35,11 +35,17 @@ class PhraseList:
 
     name: str
     phrases: tuple[str, ...]
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.phrases)))
         for phrase in self.phrases:
             if not isinstance(phrase, str) or not phrase.strip():
                 raise ValueError(f"phrase list {self.name!r} has {phrase!r}, which is nothing to look for")
+
+    def __hash__(self) -> int:
+        # Known beforehand: lists are looked up for every message about an episode.
+        return self._hash
 
     @classmethod
     def of_lines(cls, name: str, text: str, *, more: Iterable[str] = (), without: Iterable[str] = ()) -> PhraseList:
@@ -63,7 +69,7 @@ class PhraseMatches:
     patterns: npt.NDArray[np.int64]
     """The pattern of each match."""
     texts: npt.NDArray[np.int64]
-    """The text of each match."""
+    """The text of each match, in order."""
 
     def count(self, phrases: PhraseList) -> npt.NDArray[np.int64]:
         """How often the phrases of a list occur in each text."""
@@ -72,29 +78,48 @@ class PhraseMatches:
         of_list = self.automaton.members(phrases)[self.patterns]
         return np.bincount(self.texts[of_list], minlength=self.text_count)
 
-    def found(self, phrases: PhraseList, text: int) -> list[str]:
-        """The phrases of a list that occur in one text, each once, in the order of the alphabet."""
-        own = self.patterns[self.texts == text]
-        patterns = np.unique(own[self.automaton.members(phrases)[own]])
-        return [self.automaton.patterns[pattern] for pattern in patterns.tolist()]
+    def finder(self, phrases: PhraseList) -> Callable[[int], list[str]]:
+        """A function from a text to the phrases of a list that occur in it, each once, as the alphabet has them."""
+        wanted = self.automaton.member_ids(phrases)
+        names = self.automaton.patterns
+
+        def find(text: int) -> list[str]:
+            patterns, bounds = self._by_text
+            found = {pattern for pattern in patterns[bounds[text] : bounds[text + 1]] if pattern in wanted}
+            return [names[pattern] for pattern in sorted(found)]
+
+        return find
+
+    def distinct(self, phrases: PhraseList) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The texts and the patterns of all matches of a list, each pattern once in each text."""
+        of_list = self.automaton.members(phrases)[self.patterns]
+        texts, patterns = np.divmod(np.unique(self._pairs()[of_list]), max(1, len(self.automaton.patterns)))
+        return texts, patterns
+
+    def _pairs(self) -> npt.NDArray[np.int64]:
+        """The text and the pattern of each match as one number."""
+        return self.texts * len(self.automaton.patterns) + self.patterns
+
+    @cached_property
+    def _by_text(self) -> tuple[list[int], list[int]]:
+        """The patterns of all matches, and where those of each text begin among them."""
+        return self.patterns.tolist(), np.searchsorted(self.texts, np.arange(self.text_count + 1)).tolist()
 
     def contains(self, texts: npt.NDArray[np.int64], patterns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Whether each of some texts contains the pattern given with it."""
-        width = len(self.automaton.patterns)
-        return np.isin(texts * width + patterns, self.texts * width + self.patterns)
+        return np.isin(texts * len(self.automaton.patterns) + patterns, self._pairs())
 
 
 class Automaton:
     """Finds the phrases of several lists in one pass."""
 
     def __init__(self, lists: tuple[PhraseList, ...]) -> None:
-        self.lists = lists
-        members = {phrases: {canonical(phrase) for phrase in phrases.phrases} for phrases in lists}
-        self.patterns: Final = sorted(set().union(*members.values()))
+        self.patterns: Final = sorted({canonical(phrase) for phrases in lists for phrase in phrases.phrases})
         self._ids = {pattern: number for number, pattern in enumerate(self.patterns)}
+        self._member_ids = {phrases: frozenset(self.ids(phrases.phrases)) for phrases in lists}
         self._members = {
-            phrases: np.fromiter((pattern in own for pattern in self.patterns), bool, len(self.patterns))
-            for phrases, own in members.items()
+            phrases: np.fromiter((number in own for number in range(len(self.patterns))), bool, len(self.patterns))
+            for phrases, own in self._member_ids.items()
         }
         self._binds_left = np.array([is_word_character(pattern[0]) for pattern in self.patterns], bool)
         self._binds_right = np.array([is_word_character(pattern[-1]) for pattern in self.patterns], bool)
@@ -104,9 +129,15 @@ class Automaton:
             implementation=ahocorasick_rs.Implementation.DFA,
         )
 
+    def __contains__(self, phrases: PhraseList) -> bool:
+        return phrases in self._members
+
     def members(self, phrases: PhraseList) -> npt.NDArray[np.bool_]:
         """Which patterns belong to a list."""
         return self._members[phrases]
+
+    def member_ids(self, phrases: PhraseList) -> frozenset[int]:
+        return self._member_ids[phrases]
 
     def ids(self, phrases: Iterable[str]) -> list[int]:
         """The patterns of some phrases, each once."""

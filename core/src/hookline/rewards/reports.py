@@ -17,16 +17,16 @@ from hookline_hookspecs import VerificationReport, VerificationResult
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column
 
-__all__ = ["FAIL", "PASS", "RESULTS", "WARNING", "Codes", "ReportColumn"]
+__all__ = ["FAIL", "PASS", "RESULTS", "ROUNDING", "WARNING", "Codes", "ReportColumn", "as_column", "grades"]
 
 RESULTS: Final = (VerificationResult.PASS, VerificationResult.WARNING, VerificationResult.FAIL)
 PASS, WARNING, FAIL = range(3)
 """The places of the results in `RESULTS`, by which columns have them."""
 
-Codes = npt.NDArray[np.int8]
+ROUNDING: Final = 1e-9
+"""Bounds are inclusive: a mean that is equal to one but for its last bits has reached it."""
 
-Describe = Callable[[int], tuple[str, Mapping[str, Any]]]
-"""From an episode's number to the message and the details of its report."""
+Codes = npt.NDArray[np.int8]
 
 
 class ReportColumn(Sequence[VerificationReport]):
@@ -34,19 +34,22 @@ class ReportColumn(Sequence[VerificationReport]):
 
     :param scores: in 0..1, one for each episode.
     :param codes: the results, as their places in `RESULTS`.
-    :param describe: gives the message and the details of one episode's report.
+    :param message: gives the message of an episode's report, by the episode's number.
+    :param details: gives the details of an episode's report.
     """
 
-    def __init__(self, scores: Column, codes: Codes, describe: Describe) -> None:
+    def __init__(
+        self,
+        scores: Column,
+        codes: Codes,
+        *,
+        message: Callable[[int], str],
+        details: Callable[[int], Mapping[str, Any]],
+    ) -> None:
         self.scores: Final = scores
         self.codes: Final = codes
-        self.describe: Final = describe
-
-    @classmethod
-    def graded(cls, scores: Column, describe: Describe, *, pass_from: float, warn_from: float) -> ReportColumn:
-        """Results by score: PASS from one bound on, WARNING from another, FAIL below."""
-        codes = np.where(scores >= pass_from, PASS, np.where(scores >= warn_from, WARNING, FAIL)).astype(np.int8)
-        return cls(scores, codes, describe)
+        self.message: Final = message
+        self.details: Final = details
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -60,15 +63,26 @@ class ReportColumn(Sequence[VerificationReport]):
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         place = range(len(self))[index]
-        message, details = self.describe(place)
-        return VerificationReport(RESULTS[self.codes[place]], float(self.scores[place]), details, message)
+        result = RESULTS[self.codes[place]]
+        return VerificationReport(result, float(self.scores[place]), self.details(place), self.message(place))
 
     def __iter__(self) -> Iterator[VerificationReport]:
         return (self[index] for index in range(len(self)))
 
 
-def as_columns(who: str, reports: Any, count: int) -> tuple[Column, Codes, Callable[[int], VerificationReport]]:
-    """Scores (NaN where a verifier does not apply), results and reports, checked; `who` is named in what is raised."""
+def grades(scores: Column, *, pass_from: float, warn_from: float) -> Codes:
+    """The results that go with scores."""
+    codes = np.full(len(scores), FAIL, np.int8)
+    codes[scores >= warn_from - ROUNDING] = WARNING
+    codes[scores >= pass_from - ROUNDING] = PASS
+    return codes
+
+
+def as_column(who: str, reports: Any, count: int) -> ReportColumn:
+    """A verifier's reports as a column, checked; its score is NaN where there is None for a report.
+
+    :param who: named in what is raised.
+    """
     if not isinstance(reports, Sequence):
         raise RewardError(f"{who} must give one report for each episode, got {type(reports).__name__}")
     if len(reports) != count:
@@ -77,14 +91,16 @@ def as_columns(who: str, reports: Any, count: int) -> tuple[Column, Codes, Calla
         wrong = np.flatnonzero(~((reports.scores >= 0) & (reports.scores <= 1)))
         if len(wrong):
             raise RewardError(f"{who}, episode {wrong[0]}: {_score_problem(float(reports.scores[wrong[0]]))}")
-        return reports.scores, reports.codes, reports.__getitem__
+        return reports
     for index, report in enumerate(reports):
         problem = None if report is None else _report_problem(report)
         if problem:
             raise RewardError(f"{who}, episode {index}: {problem}")
     scores = np.array([math.nan if report is None else report.score for report in reports], np.float64)
     codes = np.array([PASS if report is None else RESULTS.index(report.result) for report in reports], np.int8)
-    return scores, codes, reports.__getitem__
+    return ReportColumn(
+        scores, codes, message=lambda index: reports[index].message, details=lambda index: reports[index].details
+    )
 
 
 def _report_problem(report: Any) -> str | None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-from hookline_hookspecs import EpisodeBatch, VerificationReport
+from hookline_hookspecs import EpisodeBatch
 
 from hookline.plugins.manager import PluginManager
 from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
 from hookline.rewards.failures import collect_or_raise
 from hookline.rewards.features import Column
-from hookline.rewards.reports import FAIL, PASS, WARNING, Codes, ReportColumn, as_columns
+from hookline.rewards.reports import FAIL, PASS, RESULTS, WARNING, Codes, ReportColumn, as_column, grades
 
 __all__ = [
     "HOW_TO_GET_VERIFIERS",
@@ -38,10 +39,8 @@ HOW_TO_GET_VERIFIERS: Final = (
 class VerifierColumn:
     """What one verifier says of a batch, and how much it counts."""
 
-    scores: Column
-    """NaN where the verifier does not apply."""
-    codes: Codes
-    report: Callable[[int], VerificationReport]
+    reports: ReportColumn
+    """With NaN for a score where the verifier does not apply."""
     weight: float
     veto: bool
 
@@ -60,8 +59,8 @@ def verify_batch(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFail
             key = plugin if name in columns else name
             if key in columns:
                 raise RewardError(f"plugin {plugin!r}: another verifier is called {name!r} too; give one another name")
-            scores, codes, report = as_columns(f"verifier {name!r} of plugin {plugin!r}", reports, len(batch))
-            columns[key] = VerifierColumn(scores, codes, report, *_standing(manager, plugin))
+            column = as_column(f"verifier {name!r} of plugin {plugin!r}", reports, len(batch))
+            columns[key] = VerifierColumn(column, *_standing(manager, plugin))
     if not columns:
         raise RewardError(f"there is no verifier: {HOW_TO_GET_VERIFIERS}")
     return columns
@@ -82,53 +81,54 @@ def combine_reports(columns: Mapping[str, VerifierColumn]) -> CombinedReports:
     PASS from a score of 0.7 on, WARNING from 0.4, else FAIL. A verifier's FAIL leaves a WARNING at best, and the FAIL
     of one with a veto fails the whole. Where no verifier applies the score is NaN, which reaches no threshold.
     """
-    count = len(next(iter(columns.values())).scores)
+    count = len(next(iter(columns.values())).reports)
     total, weight_applied = np.zeros(count), np.zeros(count)
     failed, vetoed = np.zeros(count, bool), np.zeros(count, bool)
     for column in columns.values():
-        applies = ~np.isnan(column.scores)
-        total += np.where(applies, column.scores, 0.0) * column.weight
+        scores, fails = column.reports.scores, column.reports.codes == FAIL
+        applies = ~np.isnan(scores)
+        total += np.where(applies, scores, 0.0) * column.weight
         weight_applied += applies * column.weight
-        failed |= column.codes == FAIL
+        failed |= fails
         if column.veto:
-            vetoed |= column.codes == FAIL
-    scores = np.divide(total, weight_applied, out=np.full(count, np.nan), where=weight_applied > 0)
-    codes = np.where(scores >= PASS_FROM, PASS, np.where(scores >= WARN_FROM, WARNING, FAIL)).astype(np.int8)
+            vetoed |= fails
+    combined = np.divide(total, weight_applied, out=np.full(count, np.nan), where=weight_applied > 0)
+    codes = grades(combined, pass_from=PASS_FROM, warn_from=WARN_FROM)
     codes[failed & (codes == PASS)] = WARNING
     codes[vetoed] = FAIL
-    return CombinedReports(scores, codes, columns)
+    return CombinedReports(combined, codes, {name: column.reports for name, column in columns.items()})
 
 
 class CombinedReports(ReportColumn):
     """One report for each episode, from those of all verifiers."""
 
-    def __init__(self, scores: Column, codes: Codes, columns: Mapping[str, VerifierColumn]) -> None:
-        super().__init__(scores, codes, lambda index: (self.message(index), VerifierDetails(columns, index)))
+    def __init__(self, scores: Column, codes: Codes, columns: Mapping[str, ReportColumn]) -> None:
+        super().__init__(scores, codes, message=lambda index: self.messages[index], details=self.details_of)
         self.columns: Final = columns
 
+    def details_of(self, index: int) -> VerifierDetails:
+        """What each verifier found in one episode."""
+        return VerifierDetails(self.columns, index)
+
+    @cached_property
     def messages(self) -> list[str]:
-        """The message of each report."""
-        messages = [f"passed by all of {', '.join(self.columns)}"] * len(self)
-        unanimous = np.ones(len(self), bool)
-        for column in self.columns.values():
-            unanimous &= (column.codes == PASS) & ~np.isnan(column.scores)
-        for index in np.flatnonzero(~unanimous).tolist():
-            messages[index] = self.message(index)
+        """The message of each report: what verifiers object to, or that they do not."""
+        messages = [f"passed by {', '.join(self.columns)}"] * len(self)
+        objections: dict[int, str] = {}
+        for name, column in self.columns.items():
+            applies = ~np.isnan(column.scores)
+            for index in np.flatnonzero(applies & (column.codes != PASS)).tolist():
+                objection = f"{name}: {column.message(index)}"
+                objections[index] = f"{objections[index]}; {objection}" if index in objections else objection
+            for index in np.flatnonzero(~applies).tolist():
+                messages[index] = self._passed_by(index)
+        for index, objection in objections.items():
+            messages[index] = objection
         return messages
 
-    def message(self, index: int) -> str:
-        """What verifiers object to in one episode, or that they do not."""
-        objections = [
-            f"{name}: {column.report(index).message}"
-            for name, column in self.columns.items()
-            if column.codes[index] != PASS
-        ]
-        if objections:
-            return "; ".join(objections)
+    def _passed_by(self, index: int) -> str:
         applying = [name for name, column in self.columns.items() if not math.isnan(column.scores[index])]
-        if not applying:
-            return "no verifier applies"
-        return f"passed by {'all of ' if len(applying) == len(self.columns) else ''}{', '.join(applying)}"
+        return f"passed by {', '.join(applying)}" if applying else "no verifier applies"
 
 
 class VerifierDetails(Mapping[str, Mapping[str, Any]]):
@@ -139,7 +139,7 @@ class VerifierDetails(Mapping[str, Mapping[str, Any]]):
 
     __slots__ = ("_columns", "_index")
 
-    def __init__(self, columns: Mapping[str, VerifierColumn], index: int) -> None:
+    def __init__(self, columns: Mapping[str, ReportColumn], index: int) -> None:
         self._columns = columns
         self._index = index
 
@@ -147,12 +147,11 @@ class VerifierDetails(Mapping[str, Mapping[str, Any]]):
         column = self._columns[name]
         if math.isnan(column.scores[self._index]):
             return {"result": None, "score": None, "message": "does not apply", "details": {}}
-        report = column.report(self._index)
         return {
-            "result": report.result,
-            "score": report.score,
-            "message": report.message,
-            "details": dict(report.details),
+            "result": RESULTS[column.codes[self._index]],
+            "score": float(column.scores[self._index]),
+            "message": column.message(self._index),
+            "details": dict(column.details(self._index)),
         }
 
     def __iter__(self) -> Iterator[str]:

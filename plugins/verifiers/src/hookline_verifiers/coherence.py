@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import numpy as np
-from hookline.rewards import FeatureTable, ReportColumn
+from hookline.rewards import FeatureTable, ReportColumn, grades
 from pydantic import Field
 
 from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
@@ -47,26 +47,27 @@ class CoherenceVerifier(ColumnVerifier):
         scores = VARIETY_PART * variety + SENTENCES_PART * sentences + WORDS_PART * (1.0 - long_share)
         scores = np.where(features.words > 0, np.minimum(scores, 1.0), 0.0)
 
-        def describe(index: int) -> tuple[str, Mapping[str, Any]]:
-            details = {
+        def message(index: int) -> str:
+            if not features.words[index]:
+                return "no words"
+            found = []
+            if variety[index] < 1.0:
+                found.append(f"only {unique_share[index]:.0%} of the words are different")
+            if not features.sentence_ends[index]:
+                found.append("no sentence ends")
+            if per_sentence[index] > LONGEST_SENTENCE:
+                found.append(f"{per_sentence[index]:.0f} words a sentence")
+            if long_share[index]:
+                found.append(f"{long_share[index]:.0%} of the words are very long")
+            return ", ".join(found) or "varied words in sentences"
+
+        def details(index: int) -> Mapping[str, Any]:
+            return {
                 "unique_share": float(unique_share[index]),
                 "long_word_share": float(long_share[index]),
                 "sentences": int(features.sentence_ends[index]),
                 "words_per_sentence": float(per_sentence[index]),
             }
-            if not features.words[index]:
-                return "no words", details
-            found = []
-            if variety[index] < 1.0:
-                found.append(f"only {details['unique_share']:.0%} of the words are different")
-            if not details["sentences"]:
-                found.append("no sentence ends")
-            if details["words_per_sentence"] > LONGEST_SENTENCE:
-                found.append(f"{details['words_per_sentence']:.0f} words a sentence")
-            if details["long_word_share"]:
-                found.append(f"{details['long_word_share']:.0%} of the words are very long")
-            return ", ".join(found) or "varied words in sentences", details
 
-        return ReportColumn.graded(
-            scores, describe, pass_from=self._options.pass_from, warn_from=self._options.warn_from
-        )
+        codes = grades(scores, pass_from=self._options.pass_from, warn_from=self._options.warn_from)
+        return ReportColumn(scores, codes, message=message, details=details)

@@ -56,5 +56,5 @@ def read_word_list(name: str) -> str:
 
 def quoted(phrases: list[str]) -> str:
     """Up to five phrases as a message shows them."""
-    shown = ", ".join(f"'{phrase}'" for phrase in phrases[:5])
-    return f"{shown} and {len(phrases) - 5} more" if len(phrases) > 5 else shown
+    shown = "', '".join(phrases[:5])
+    return f"'{shown}' and {len(phrases) - 5} more" if len(phrases) > 5 else f"'{shown}'"

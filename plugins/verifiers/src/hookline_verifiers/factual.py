@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from hookline.rewards import FeatureTable, PhraseList, ReportColumn
+from hookline.rewards import FeatureTable, PhraseList, ReportColumn, grades
 
 from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, read_word_list
 
@@ -46,17 +46,20 @@ class FactualVerifier(ColumnVerifier):
         unsupported = np.maximum(claims - support, 0.0)
         scores = np.where(features.words > 0, np.maximum(1.0 - CLAIM_COST * unsupported, 0.0), 0.0)
 
-        def describe(index: int) -> tuple[str, Mapping[str, Any]]:
-            found = features.found(self._claims, index)
-            details = {
-                "claims": found,
+        find_claims = features.finder(self._claims)
+
+        def message(index: int) -> str:
+            if not features.words[index]:
+                return "no words"
+            if unsupported[index]:
+                return f"sweeping claims ({quoted(find_claims(index))}) with too little support"
+            return "no sweeping claim without support"
+
+        def details(index: int) -> Mapping[str, Any]:
+            return {
+                "claims": find_claims(index),
                 "claim_count": int(claims[index]),
                 "support_count": int(support[index]),
             }
-            if not features.words[index]:
-                return "no words", details
-            if unsupported[index]:
-                return f"{int(unsupported[index])} sweeping claims without support ({quoted(found)})", details
-            return "no sweeping claim without support", details
 
-        return ReportColumn.graded(scores, describe, pass_from=1.0, warn_from=0.5)
+        return ReportColumn(scores, grades(scores, pass_from=1.0, warn_from=0.5), message=message, details=details)

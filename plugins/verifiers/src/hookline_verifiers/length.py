@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
-from hookline.rewards import FeatureTable, ReportColumn
+from hookline.rewards import FeatureTable, ReportColumn, grades
 from pydantic import Field, model_validator
 
 from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
@@ -44,13 +44,14 @@ class LengthVerifier(ColumnVerifier):
         within = (words >= self._least) & (words <= self._most)
         scores = np.where(within, 1.0, np.minimum(np.minimum(from_below, from_above), 1.0))
 
-        def describe(index: int) -> tuple[str, Mapping[str, Any]]:
+        def message(index: int) -> str:
             count = int(words[index])
-            details = {"words": count, "min_length": self._least, "max_length": self._most}
+            found = f"{count} word{'' if count == 1 else 's'}"
             if count < self._least:
-                return f"{count} words, fewer than {self._least}", details
-            if count > self._most:
-                return f"{count} words, more than {self._most}", details
-            return f"{count} words", details
+                return f"{found}, fewer than {self._least}"
+            return f"{found}, more than {self._most}" if count > self._most else found
 
-        return ReportColumn.graded(scores, describe, pass_from=1.0, warn_from=0.5)
+        def details(index: int) -> Mapping[str, Any]:
+            return {"words": int(words[index]), "min_length": self._least, "max_length": self._most}
+
+        return ReportColumn(scores, grades(scores, pass_from=1.0, warn_from=0.5), message=message, details=details)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from hookline.rewards import FeatureTable, PhraseList, ReportColumn
+from hookline.rewards import FeatureTable, PhraseList, ReportColumn, grades
 
 from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, read_word_list
 
@@ -45,10 +45,22 @@ class ToxicityVerifier(ColumnVerifier):
         severe, rude = features.count(self._severe), features.count(self._rude)
         scores = np.maximum(1.0 - SEVERE_COST * severe - RUDE_COST * rude, 0.0)
 
-        def describe(index: int) -> tuple[str, Mapping[str, Any]]:
-            found = {"severe": features.found(self._severe, index), "rude": features.found(self._rude, index)}
-            details = {"severe_count": int(severe[index]), "rude_count": int(rude[index]), **found}
-            parts = [f"{kind} language ({quoted(phrases)})" for kind, phrases in found.items() if phrases]
-            return " and ".join(parts) or "no toxic language", details
+        find_severe, find_rude = features.finder(self._severe), features.finder(self._rude)
 
-        return ReportColumn.graded(scores, describe, pass_from=1.0, warn_from=0.5)
+        def message(index: int) -> str:
+            found = []
+            if severe[index]:
+                found.append(f"severe language ({quoted(find_severe(index))})")
+            if rude[index]:
+                found.append(f"rude language ({quoted(find_rude(index))})")
+            return " and ".join(found) or "no toxic language"
+
+        def details(index: int) -> Mapping[str, Any]:
+            return {
+                "severe": find_severe(index),
+                "rude": find_rude(index),
+                "severe_count": int(severe[index]),
+                "rude_count": int(rude[index]),
+            }
+
+        return ReportColumn(scores, grades(scores, pass_from=1.0, warn_from=0.5), message=message, details=details)
