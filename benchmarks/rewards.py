@@ -2,7 +2,7 @@
 
     python benchmarks/rewards.py [--backend mlx|numpy] [--episodes records|dicts]
 
-Every figure is the best of several runs on one core, the three ways in turn so that all meet the same machine. The
+Every figure is the best of several runs on one core: the three ways in turn, each three times in a row. The
 reference is the oracle that the tests hold both backends to; `str.split` reads the same responses and does no more.
 """
 
@@ -119,12 +119,12 @@ def best_times(ways: list[tuple[Callable[[], Any], Callable[[Any], Any]]], round
     best = [float("inf")] * len(ways)
     for _ in range(rounds):
         for index, (prepare, way) in enumerate(ways):
-            prepared = prepare()
-            gc.disable()  # as timeit does: nobody collects the garbage of another within their own time
-            start = time.perf_counter()
-            way(prepared)
-            best[index] = min(best[index], time.perf_counter() - start)
-            gc.enable()
+            for prepared in [prepare() for _ in range(3)]:
+                gc.disable()  # as timeit does: nobody collects the garbage of another within their own time
+                start = time.perf_counter()
+                way(prepared)
+                best[index] = min(best[index], time.perf_counter() - start)
+                gc.enable()
     return best
 
 

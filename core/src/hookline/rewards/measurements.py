@@ -33,20 +33,8 @@ def measure(batch: EpisodeBatch, features: FeatureTable, config: RewardConfig, h
         keywords=keywords,
         keywords_found=found,
         new_keywords_found=new,
-        mean_logprob=np.array(
-            [
-                math.nan if episode.logprobs is None else _mean_logprob(index, episode.logprobs)
-                for index, episode in enumerate(batch.episodes)
-            ],
-            np.float64,
-        ),
-        agreement=np.array(
-            [
-                math.nan if episode.reference is None and not episode.metadata else _agreement(index, episode)
-                for index, episode in enumerate(batch.episodes)
-            ],
-            np.float64,
-        ),
+        mean_logprob=_mean_logprobs(batch.episodes),
+        agreement=_agreements(batch.episodes),
     )
 
 
@@ -99,6 +87,13 @@ def _own_keywords(index: int, episode: Episode) -> Sequence[str]:
     return keywords
 
 
+def _mean_logprobs(episodes: Sequence[Episode]) -> Column:
+    column = np.full(len(episodes), math.nan)
+    for index in [index for index, episode in enumerate(episodes) if episode.logprobs is not None]:
+        column[index] = _mean_logprob(index, episodes[index].logprobs)
+    return column
+
+
 def _mean_logprob(index: int, logprobs: Any) -> float:
     try:
         values = np.asarray(logprobs, np.float64)
@@ -110,6 +105,13 @@ def _mean_logprob(index: int, logprobs: Any) -> float:
     if math.isnan(mean) or values.max() > 1e-3:
         raise RewardError(f"episode {index}: log-probabilities must be numbers of at most 0, got {values!r}")
     return mean
+
+
+def _agreements(episodes: Sequence[Episode]) -> Column:
+    column = np.full(len(episodes), math.nan)
+    for index in [i for i, episode in enumerate(episodes) if episode.reference is not None or episode.metadata]:
+        column[index] = _agreement(index, episodes[index])
+    return column
 
 
 def _agreement(index: int, episode: Episode) -> float:

@@ -41,6 +41,9 @@ KINDS: Final = bytes(
 
 HASHED_BY_COLUMN: Final = 64
 """Bytes of a word that are hashed for all words together; the few words that are longer are hashed one by one."""
+WIDEST_TABLE: Final = 512
+"""Words of a text up to which its hashes are sorted together with those of other texts."""
+NO_WORD: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 MIX: Final = np.uint64(0xD6E8FEB86659FD93)
 FIRST_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
@@ -82,7 +85,7 @@ def _read_part(block: TextBlock) -> WordColumns:
     lengths = _lengths_in_characters(block, kinds, starts, ends)
     return WordColumns(
         words=(past_word - first_word).astype(np.float64),
-        unique_words=_unique_words(block, starts, ends, first_word, past_word).astype(np.float64),
+        unique_words=_count_different(_hash_words(block, starts, ends), first_word, past_word).astype(np.float64),
         long_words=_per_text(np.flatnonzero(lengths > LONG_WORD), first_word, past_word),
         sentence_ends=_sentence_ends(block, kinds),
     )
@@ -122,22 +125,27 @@ def _occurrences(data: bytes, mark: bytes) -> Integers:
     return np.array(places, np.int64)
 
 
-def _unique_words(
-    block: TextBlock, starts: Integers, ends: Integers, first_word: Integers, past_word: Integers
-) -> Integers:
-    """Different words of each text, told apart by a hash of as many bits as the number of the text leaves free."""
-    text_bits = np.uint64(max(1, len(block)).bit_length())
-    texts = np.repeat(np.arange(len(block), dtype=np.uint64), past_word - first_word)
-    keys = _hash_words(block, starts, ends)
-    keys >>= text_bits
-    keys |= texts << (np.uint64(64) - text_bits)
-    keys.sort()
-    # With the number of its text in front, each text's words are still where they were, in another order.
-    repeats = np.flatnonzero(keys[1:] == keys[:-1]) + 1
-    return (past_word - first_word) - (np.searchsorted(repeats, past_word) - np.searchsorted(repeats, first_word))
+def _count_different(keys: npt.NDArray[np.uint64], first_word: Integers, past_word: Integers) -> Integers:
+    """How many different keys each text has: a row of a table for each text, sorted, and looked at for neighbours."""
+    counts = past_word - first_word
+    different = np.zeros(len(counts), np.int64)
+    long_texts = counts > WIDEST_TABLE
+    for text in np.flatnonzero(long_texts).tolist():
+        different[text] = len(np.unique(keys[first_word[text] : past_word[text]]))
+    if long_texts.any():
+        keys = keys[~np.repeat(long_texts, counts)]
+    rows = counts[~long_texts]
+    width = max(1, int(rows.max(initial=0)))
+    table = np.full((len(rows), width), NO_WORD)
+    table[np.arange(width) < rows[:, None]] = keys
+    table.sort(axis=1)
+    changes = (table[:, 1:] != table[:, :-1]).sum(axis=1)
+    different[~long_texts] = changes + 1 - (rows < width)  # but for what fills up the row
+    return different
 
 
 def _hash_words(block: TextBlock, starts: Integers, ends: Integers) -> npt.NDArray[np.uint64]:
+    """64 bits for each word, by which words are told apart."""
     padded = np.frombuffer(block.data + bytes(8), np.uint8)
     # Eight bytes from every place on, as one number; the view is not aligned, which numpy can read.
     eight_bytes: npt.NDArray[np.uint64] = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))

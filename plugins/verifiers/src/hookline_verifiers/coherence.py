@@ -52,13 +52,13 @@ class CoherenceVerifier(ColumnVerifier):
                 return "no words"
             found = []
             if variety[index] < 1.0:
-                found.append(f"only {unique_share[index]:.0%} of the words are different")
+                found.append(f"only {float(unique_share[index]):.0%} of the words are different")
             if not features.sentence_ends[index]:
                 found.append("no sentence ends")
             if per_sentence[index] > LONGEST_SENTENCE:
-                found.append(f"{per_sentence[index]:.0f} words a sentence")
+                found.append(f"{float(per_sentence[index]):.0f} words a sentence")
             if long_share[index]:
-                found.append(f"{long_share[index]:.0%} of the words are very long")
+                found.append(f"{float(long_share[index]):.0%} of the words are very long")
             return ", ".join(found) or "varied words in sentences"
 
         def details(index: int) -> Mapping[str, Any]:
