@@ -17,6 +17,8 @@ import pytest
 from hookline.rewards import RewardConfig, RewardError, RolloutRewardProcessor
 
 Answer = tuple[int, dict[str, str], bytes]
+HANG_UP: Answer = (0, {}, b"")
+"""No answer at all: the connection is closed."""
 NOTHING_ELSE = {"length_weight": 0, "keyword_weight": 0, "perplexity_weight": 0, "accuracy_weight": 0}
 
 
@@ -64,6 +66,9 @@ class RewardHandler(BaseHTTPRequestHandler):
         finally:
             with server.lock:
                 server.at_once -= 1
+        if (status, headers, content) == HANG_UP:
+            self.close_connection = True
+            return
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -266,7 +271,7 @@ def test_a_server_that_drips_is_left_after_the_timeout() -> None:
         thread = threading.Thread(target=drip)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        with pytest.raises(RewardError, match="no whole answer within 0.3 s"):
+        with pytest.raises(RewardError, match=r"no whole answer within 0.3 s"):
             ask(url, episodes(1), external_rm_timeout=0.3, external_rm_retries=0)
         done.set()
         thread.join()
@@ -280,17 +285,10 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
 
 
 def test_a_connection_that_breaks_is_tried_again(server: RewardServer) -> None:
-    broken = []
-
-    def break_once(found: list[dict[str, Any]]) -> Answer:
-        if not broken:
-            broken.append(True)
-            return 200, {"Content-Length": "50"}, b"{}"
-        return score_by_response(found)
-
-    server.answer = break_once
-    with pytest.raises(RewardError, match="RemoteProtocolError|LocalProtocolError"):
+    server.next_answers = [HANG_UP]
+    with pytest.raises(RewardError, match="RemoteProtocolError"):
         ask(server.url, episodes(1), external_rm_retries=0)
+    server.next_answers = [HANG_UP]
     assert ask(server.url, episodes(1)) == [0.0]
 
 

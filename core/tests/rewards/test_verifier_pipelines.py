@@ -82,7 +82,7 @@ def test_a_third_partys_verifier_is_found_by_its_entry_point(install: Install) -
     install("shouting", SHOUTING, {"verify-shouting": "shouting:Shouting"})
     pipeline = create_custom_verifier_pipeline([{"type": "shouting", "limit": 0.1}])
     report = pipeline.verify("p", "HELLO there")
-    assert report.result is FAIL
+    assert report.details["shouting"]["result"] is FAIL
     assert report.score == pytest.approx(1 - 5 / 11)
     assert report.message == "shouting: 45% in capitals"
     assert report.details["shouting"]["details"] == {"share": pytest.approx(5 / 11)}
@@ -113,7 +113,7 @@ def test_settings_of_other_plugins_are_none_of_its_business(install: Install, mo
 
 def test_without_an_installed_verifier_the_error_says_what_to_install() -> None:
     for make in (create_default_verifier_pipeline, lambda: create_custom_verifier_pipeline([{"type": "length"}])):
-        with pytest.raises(RewardError, match="no verifier is installed.*pip install hookline-verifiers"):
+        with pytest.raises(RewardError, match=r"no verifier is installed.*pip install hookline-verifiers"):
             make()
 
 
@@ -193,9 +193,7 @@ def test_where_no_verifier_applies_nothing_is_made_up() -> None:
 
 def test_two_of_a_kind_go_by_their_plugins_names() -> None:
     pipeline = create_custom_verifier_pipeline([Fixed(1.0, PASS, "same"), Fixed(0.5, WARNING, "same")])
-    assert sorted(pipeline.verify("p", "r").details) == ["same", "same-2"] or sorted(
-        pipeline.verify("p", "r").details
-    ) == ["same"]
+    assert list(pipeline.verify("p", "r").details) == ["same", "same-2"]
 
 
 def test_reports_are_in_the_order_of_the_responses() -> None:
@@ -268,7 +266,7 @@ def test_what_is_no_report_names_the_verifier_and_the_episode(
 
 def test_a_weight_that_is_none_is_named(hookline_manager: PluginManager) -> None:
     hookline_manager.register(Returning({"own": [VerificationReport()]}, weight=-1.0), "odd")
-    with pytest.raises(RewardError, match="plugin 'odd': its weight must be a number of at least 0, got -1.0"):
+    with pytest.raises(RewardError, match=r"plugin 'odd': its weight must be a number of at least 0, got -1.0"):
         VerifierPipeline(hookline_manager).verify("p", "r")
 
 

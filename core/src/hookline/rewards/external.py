@@ -109,9 +109,8 @@ class ExternalRewardModel:
 
     def _request(self, episodes: list[Episode]) -> Column:
         config, tenacity = self._config, self._tenacity
-        backoff = tenacity.wait_exponential_jitter(
-            initial=config.external_rm_backoff, max=LONGEST_BACKOFF, jitter=config.external_rm_backoff
-        )
+        first = config.external_rm_backoff
+        backoff = tenacity.wait_exponential(multiplier=first, max=LONGEST_BACKOFF) + tenacity.wait_random(0, first)
 
         def wait(state: Any) -> float:
             error = state.outcome.exception()

@@ -63,13 +63,16 @@ def create_custom_verifier_pipeline(configs: Iterable[Mapping[str, Any] | TextVe
         can stand here itself.
     """
     manager = PluginManager()
+    verifiers: dict[str, Any] = {}
     for index, config in enumerate(configs):
-        name, verifier = make_verifier(config, index, manager)
-        taken, number = name, 2
-        while manager.has_plugin(name):
-            name, number = f"{taken}-{number}", number + 1
+        kind, verifier = make_verifier(config, index, manager)
+        name, number = kind, 2
+        while name in verifiers:
+            name, number = f"{kind}-{number}", number + 1
+        verifiers[name] = verifier
+    if not verifiers:
+        raise RewardError("the pipeline has no verifier: name one or more, such as {'type': 'length'}")
+    for name, verifier in reversed(verifiers.items()):  # who is registered last is asked first
         # A verifier that fails must not pass what it has not seen.
         manager.register(verifier, name, overrides=Overrides(on_error="raise"))
-    if not manager.get_plugins():
-        raise RewardError("the pipeline has no verifier: name one or more, such as {'type': 'length'}")
     return VerifierPipeline(manager)
