@@ -34,7 +34,7 @@ def coherence(words: Any, text: str) -> Verdict:
     sentences = max(0.0, 1.0 - max(0.0, words_per_sentence - 40) / 80)
     if not ends:
         sentences /= 2
-    score = 0.5 * min(1.0, unique_share / 0.5) + 0.3 * sentences + 0.2 * (1.0 - long_share)
+    score = 0.6 * min(1.0, unique_share / 0.5) + 0.25 * sentences + 0.15 * (1.0 - long_share)
     return score, "pass" if score >= 0.7 - 1e-9 else "warning" if score >= 0.4 - 1e-9 else "fail"
 
 

@@ -17,7 +17,7 @@ VARIED: Final = 0.5
 """The share of different words from which on a response does not repeat itself."""
 LONGEST_SENTENCE: Final = 40.0
 """Words. A sentence of three times as many is none."""
-VARIETY_PART, SENTENCES_PART, WORDS_PART = 0.5, 0.3, 0.2
+VARIETY_PART, SENTENCES_PART, WORDS_PART = 0.6, 0.25, 0.15
 
 
 class Options(VerifierOptions):
@@ -28,7 +28,7 @@ class Options(VerifierOptions):
 
 
 class CoherenceVerifier(ColumnVerifier):
-    """Half of the score is for variety, three tenths for sentences that end in time, the rest for usual words."""
+    """Most of the score is for variety, a quarter for sentences that end in time, the rest for usual words."""
 
     name = "coherence"
 
