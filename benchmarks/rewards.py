@@ -60,10 +60,10 @@ def _response(chance: random.Random) -> str:
     words = [chance.choice(VOCABULARY) for _ in range(WORDS)]
     if chance.random() < 0.5:
         words[chance.randrange(WORDS)] = chance.choice(KEYWORDS)
-    if kind < 0.22:
+    if kind < 0.27:
         bad = chance.choice(BAD).split()
         words[20 : 20 + len(bad)] = bad
-    elif kind < 0.36:
+    elif kind < 0.42:
         words = [chance.choice(words[:5]) for _ in range(WORDS)]
     for start in range(0, WORDS, 12):
         words[start] = words[start].capitalize()

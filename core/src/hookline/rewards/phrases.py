@@ -93,7 +93,8 @@ class PhraseMatches:
     def distinct(self, phrases: PhraseList) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The texts and the patterns of all matches of a list, each pattern once in each text."""
         of_list = self.automaton.members(phrases)[self.patterns]
-        texts, patterns = np.divmod(np.unique(self._pairs()[of_list]), max(1, len(self.automaton.patterns)))
+        pairs = np.array(sorted(set(self._pairs()[of_list].tolist())), np.int64)
+        texts, patterns = np.divmod(pairs, max(1, len(self.automaton.patterns)))
         return texts, patterns
 
     def _pairs(self) -> npt.NDArray[np.int64]:
@@ -107,7 +108,9 @@ class PhraseMatches:
 
     def contains(self, texts: npt.NDArray[np.int64], patterns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Whether each of some texts contains the pattern given with it."""
-        return np.isin(texts * len(self.automaton.patterns) + patterns, self._pairs())
+        pairs = texts * len(self.automaton.patterns) + patterns
+        known = set(self._pairs().tolist())  # few: a set is faster here than sorting
+        return np.fromiter(map(known.__contains__, pairs.tolist()), bool, len(pairs))
 
 
 class Automaton:
