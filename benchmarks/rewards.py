@@ -158,7 +158,7 @@ def measure(reference: Reference, count: int, *, compiled: bool, dicts: bool) ->
                 (lambda: responses, split_all),
                 (lambda: (prompts[:few], responses[:few]), lambda texts: reference.process(*texts)),
             ],
-            rounds=200 if count < 512 else 30,
+            rounds=max(20, min(200, 40_000 // count)),
         )
     plain *= count / few
     kept = f"{len(rejected) / count:.0%}"

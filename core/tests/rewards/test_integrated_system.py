@@ -99,8 +99,9 @@ def test_without_verification_the_reward_decides(hookline_manager: PluginManager
         config(enable_verification=False), hookline_manager, custom_rewards=[by_response]
     )
     _, accepted, rejected = system.process_episodes([episode(0.5, 0.0), episode(0.2, 1.0)])
-    assert accepted[0].metadata == {"reward": 0.5, "accepted": True}
-    assert rejected[0].metadata == {"reward": 0.2, "accepted": False}
+    assert accepted[0].metadata == {"reward": 0.5, "accepted": True, "rejection_reason": ""}
+    reason = "the reward is below 0.3"
+    assert rejected[0].metadata == {"reward": 0.2, "accepted": False, "rejection_reason": reason}
 
 
 def test_records_carry_what_was_found_in_their_metadata(hookline_manager: PluginManager) -> None:
@@ -113,6 +114,7 @@ def test_records_carry_what_was_found_in_their_metadata(hookline_manager: Plugin
         "own": "kept",
         "reward": 0.5,
         "accepted": False,
+        "rejection_reason": "the verification score is not 0.7 or more, verification fails",
         "verification_score": 0.3,
         "verification_result": FAIL,
         "verification_message": "judge: judged 0.3",
@@ -120,6 +122,23 @@ def test_records_carry_what_was_found_in_their_metadata(hookline_manager: Plugin
             "judge": {"result": FAIL, "score": 0.3, "message": "judged 0.3", "details": {"read": "0.3"}}
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("reward", "verification", "reason"),
+    [
+        (0.1, 0.5, "the reward is below 0.3, the verification score is not 0.7 or more"),
+        (0.95, 0.8, "the reward is above 0.9"),
+        ("none", 0.8, "no reward applies"),
+        (0.5, 0.8, ""),
+    ],
+)
+def test_rejected_episodes_say_which_bounds_they_missed(
+    hookline_manager: PluginManager, reward: float | str, verification: float, reason: str
+) -> None:
+    given = episode(reward, verification)
+    system_with(hookline_manager, strict_filtering=True, max_reward_threshold=0.9).process_episodes([given])
+    assert given.metadata["rejection_reason"] == reason
 
 
 def test_dictionaries_come_back_as_new_ones_with_what_was_found(hookline_manager: PluginManager) -> None:

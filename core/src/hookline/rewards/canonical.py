@@ -82,7 +82,8 @@ class TextBlock:
         """Leave one space between words, and none at the start or end of a text."""
         data = np.frombuffer(self.data, np.uint8)
         space, edge = data == 0x20, data == EDGE[0]
-        spare = space[1:-1] & (space[:-2] | edge[:-2] | edge[2:])
+        between = space | edge
+        spare = space[1:-1] & (between[:-2] | edge[2:])
         if not spare.any():
             return self
         kept = np.delete(data, np.flatnonzero(spare) + 1)

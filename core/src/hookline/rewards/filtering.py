@@ -35,6 +35,29 @@ class Filter:
             return by_reward & by_verification
         return (by_reward | by_verification) & ~np.isnan(rewards)
 
+    def reasons(self, rewards: Column, reports: ReportColumn | None, accepted: Flags) -> list[str]:
+        """Why each episode was rejected, in words; empty for one that was accepted."""
+        lowest, highest = self.min_reward_threshold, self._config.max_reward_threshold
+        faults = {
+            "no reward applies": np.isnan(rewards),
+            f"the reward is below {lowest:g}": rewards < lowest - ROUNDING,
+            f"the reward is above {highest:g}": rewards > highest + ROUNDING,
+        }
+        if reports is not None:
+            reached = reports.scores >= self.verification_threshold - ROUNDING
+            faults[f"the verification score is not {self.verification_threshold:g} or more"] = ~reached
+            faults["verification fails"] = reports.codes == FAIL
+        missed = np.zeros(len(rewards), np.int64)
+        for place, flags in enumerate(faults.values()):
+            missed |= flags.astype(np.int64) << place
+        missed[accepted] = 0
+        combinations = missed.tolist()
+        wordings = {
+            combination: ", ".join(fault for place, fault in enumerate(faults) if combination >> place & 1)
+            for combination in set(combinations)
+        }
+        return [wordings[combination] for combination in combinations]
+
     def adapt(self, accepted: Flags) -> None:
         """Raise the thresholds when more was accepted than wanted, lower them when less was."""
         target = self._config.target_acceptance_rate

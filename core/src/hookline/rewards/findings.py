@@ -2,6 +2,7 @@
 
     reward                  the combined reward, NaN where none applies
     accepted                whether it is to be trained on
+    rejection_reason        which bounds it missed; empty where it was accepted
     verification_score      the combined score, NaN where no verifier applies
     verification_result     PASS, WARNING or FAIL
     verification_message    what the verifiers object to
@@ -30,16 +31,18 @@ def add_findings(
     rewards: Column,
     reports: CombinedReports | None,
     accepted: Flags,
+    reasons: Sequence[str],
 ) -> list[Any]:
     """Put the findings into the metadata of the batch's records, and return the episodes as they were given.
 
     A record is returned itself. A dictionary stays as it is: a new one is returned, with the findings among its keys.
     """
     metadata = [record.metadata for record in batch.episodes]
-    names = ["reward", "accepted"]
-    for own, reward, passes in zip(metadata, rewards.tolist(), accepted.tolist(), strict=True):
+    names = ["reward", "accepted", "rejection_reason"]
+    for own, reward, passes, reason in zip(metadata, rewards.tolist(), accepted.tolist(), reasons, strict=True):
         own["reward"] = reward
         own["accepted"] = passes
+        own["rejection_reason"] = reason
     if reports is not None:
         names += ["verification_score", "verification_result", "verification_message", "verification_details"]
         results = map(RESULTS.__getitem__, reports.codes.tolist())

@@ -131,7 +131,8 @@ class IntegratedRewardSystem:
         rewards = self.processor.process_batch(batch)
         reports = self.pipeline.verify_episodes(batch) if self.config.enable_verification else None
         passing = self.filter.accepts(rewards, reports)
-        returned = add_findings(batch, given, rewards, reports, passing)
+        reasons = self.filter.reasons(rewards, reports, passing)
+        returned = add_findings(batch, given, rewards, reports, passing, reasons)
         flags = passing.tolist()
         accepted += compress(returned, flags)
         rejected += compress(returned, map(not_, flags))

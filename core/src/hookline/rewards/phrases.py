@@ -85,8 +85,9 @@ class PhraseMatches:
 
         def find(text: int) -> list[str]:
             patterns, bounds = self._by_text
-            found = {pattern for pattern in patterns[bounds[text] : bounds[text + 1]] if pattern in wanted}
-            return [names[pattern] for pattern in sorted(found)]
+            return [
+                names[pattern] for pattern in sorted(wanted.intersection(patterns[bounds[text] : bounds[text + 1]]))
+            ]
 
         return find
 

@@ -49,9 +49,9 @@ class ToxicityVerifier(ColumnVerifier):
 
         def message(index: int) -> str:
             found = []
-            if severe[index]:
+            if severe.item(index):
                 found.append(f"severe language ({quoted(find_severe(index))})")
-            if rude[index]:
+            if rude.item(index):
                 found.append(f"rude language ({quoted(find_rude(index))})")
             return " and ".join(found) or "no toxic language"
 
