@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 __all__ = ["Episode", "EpisodeBatch", "Rollout", "VerificationReport", "VerificationResult"]
@@ -62,8 +62,8 @@ class Rollout:
     """Mean reward, lengths, rates, by name."""
 
 
-class VerificationResult(Enum):
-    """The verdict of a verifier."""
+class VerificationResult(StrEnum):
+    """The verdict of a verifier. A string too, since it goes into metadata that is saved as JSON."""
 
     PASS = "pass"
     WARNING = "warning"

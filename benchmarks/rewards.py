@@ -1,0 +1,195 @@
+"""Rewards, four verifiers and filtering, beside the plain per-episode reference and beside `str.split`.
+
+    python benchmarks/rewards.py [--backend mlx|numpy] [--episodes records|dicts]
+
+Every figure is the best of several runs on one core: the three ways in turn, each three times in a row. The
+reference is the oracle that the tests hold both backends to; `str.split` reads the same responses and does no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.util
+import os
+import random
+import time
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from hookline.rewards import IntegratedRewardConfig, RewardConfig, create_integrated_reward_system
+from hookline_hookspecs import Episode
+
+ROOT = Path(__file__).resolve().parent.parent
+BATCH_SIZES = (32, 128, 512, 4096)
+WORDS = 62
+SAMPLES = 8
+"""Responses to one prompt, as GRPO has them."""
+KEYWORDS = ["quantum", "computer", "algorithm"]
+THRESHOLD = 0.7
+PROMISES = {512, 4096}
+
+VOCABULARY = """
+the a of to and in that it is was for on are with as his they be at one have this from or had by hot but some what
+there we can out other were all your when up use word how said an each she which do their time if will way about many
+then them would write like so these her long make thing see him two has look more day could go come did my sound no
+most number who over know water than call first people may down side been now find any new work part take get place
+made live where after back little only round man year came show every good me give our under name very through just
+form much great think say help low line before turn cause same mean differ move right boy old too does tell sentence
+set three want air well also play small end put home read hand port large spell add even land here must big high such
+follow act why ask men change went light kind off need house picture try us again animal point mother world near build
+self earth father head stand own page should country found answer school grow study still learn plant cover food
+""".split()  # noqa: SIM905
+BAD = [
+    "You are an idiot and a moron.",
+    "Everyone knows it, trust me, it is guaranteed.",
+    "Kill yourself, stupid loser.",
+]
+
+
+def make_responses(count: int, seed: int = 7) -> list[str]:
+    """Responses of 62 words, of which about a third will be rejected: insults, claims, repetition."""
+    chance = random.Random(seed)
+    return [_response(chance) for _ in range(count)]
+
+
+def _response(chance: random.Random) -> str:
+    kind = chance.random()
+    words = [chance.choice(VOCABULARY) for _ in range(WORDS)]
+    if chance.random() < 0.5:
+        words[chance.randrange(WORDS)] = chance.choice(KEYWORDS)
+    if kind < 0.27:
+        bad = chance.choice(BAD).split()
+        words[20 : 20 + len(bad)] = bad
+    elif kind < 0.42:
+        words = [chance.choice(words[:5]) for _ in range(WORDS)]
+    for start in range(0, WORDS, 12):
+        words[start] = words[start].capitalize()
+        words[min(start + 11, WORDS - 1)] += "."
+    return " ".join(words)
+
+
+def load_module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"benchmark_{path.parent.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Reference:
+    """The oracle, one episode after the other."""
+
+    def __init__(self) -> None:
+        self.text = load_module(ROOT / "core/tests/rewards/oracle.py")
+        self.verifiers = load_module(ROOT / "plugins/verifiers/tests/oracle.py")
+        self.hedges = self._word_list("hookline.rewards", "hedges")
+        names = ("severe", "rude", "claims", "support")
+        self.lists = {name: self._word_list("hookline_verifiers", name) for name in names}
+
+    def _word_list(self, package: str, name: str) -> list[str]:
+        text = resources.files(package).joinpath(f"data/{name}.txt").read_text(encoding="utf-8")
+        lines = (line.partition("#")[0].strip() for line in text.splitlines())
+        return list(dict.fromkeys(self.text.canonical(line) for line in lines if line))
+
+    def process(self, prompts: list[str], responses: list[str]) -> tuple[list[float], list[bool]]:
+        rewards, accepted = [], []
+        for prompt, response in zip(prompts, responses, strict=True):
+            reward = self.text.reward(prompt, response, hedges=self.hedges, keywords=KEYWORDS)
+            verdict = self.verifiers.combine(self.verifiers.verify(self.text, response, self.lists))
+            rewards.append(reward)
+            accepted.append(
+                self.verifiers.accepts(
+                    reward, verdict, strict=True, min_reward=THRESHOLD, max_reward=1.0, least=THRESHOLD
+                )
+            )
+        return rewards, accepted
+
+
+def split_all(responses: list[str]) -> None:
+    for response in responses:
+        response.split()
+
+
+def best_times(ways: list[tuple[Callable[[], Any], Callable[[Any], Any]]], rounds: int) -> list[float]:
+    """The shortest time of each way, all in turn, with what its first function prepares outside of the time."""
+    best = [float("inf")] * len(ways)
+    for _ in range(rounds):
+        for index, (prepare, way) in enumerate(ways):
+            for prepared in [prepare() for _ in range(3)]:
+                gc.disable()  # as timeit does: nobody collects the garbage of another within their own time
+                start = time.perf_counter()
+                way(prepared)
+                best[index] = min(best[index], time.perf_counter() - start)
+                gc.enable()
+    return best
+
+
+def measure(reference: Reference, count: int, *, compiled: bool, dicts: bool) -> tuple[str, bool]:
+    responses = make_responses(count)
+    prompts = [f"Explain how quantum computer number {index // SAMPLES} works." for index in range(count)]
+    config = IntegratedRewardConfig(
+        reward_config=RewardConfig(keywords=KEYWORDS, batch_size=count),
+        strict_filtering=True,
+        min_reward_threshold=THRESHOLD,
+        batch_size=count,
+        enable_mlx_compilation=compiled,
+    )
+    with create_integrated_reward_system(config) as system:
+
+        def make_episodes() -> list[Any]:
+            pairs = zip(prompts, responses, strict=True)
+            if dicts:
+                return [{"prompt": prompt, "response": response} for prompt, response in pairs]
+            return [Episode(prompt, response) for prompt, response in pairs]
+
+        rewards, accepted, rejected = system.process_episodes(make_episodes())
+        expected, expected_accepted = reference.process(prompts, responses)
+        assert max(abs(ours - theirs) for ours, theirs in zip(rewards.tolist(), expected, strict=True)) < 1e-6
+        assert len(accepted) == sum(expected_accepted)
+
+        few = min(count, 128)
+        ours, split, plain = best_times(
+            [
+                (make_episodes, system.process_episodes),  # an episode is processed once, as in a run
+                (lambda: responses, split_all),
+                (lambda: (prompts[:few], responses[:few]), lambda texts: reference.process(*texts)),
+            ],
+            rounds=max(20, min(200, 40_000 // count)),
+        )
+    plain *= count / few
+    kept = f"{len(rejected) / count:.0%}"
+    row = (
+        f"{count:>6} {kept:>9} {ours / count * 1e6:>11.2f} {split / count * 1e6:>11.2f} {plain / count * 1e6:>11.1f} "
+        f"{ours / split:>9.2f} {plain / ours:>11.1f}"
+    )
+    return row, count not in PROMISES or (ours / split <= 4.0 and plain / ours >= 10.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--backend", choices=("mlx", "numpy"), default="mlx")
+    parser.add_argument("--episodes", choices=("records", "dicts"), default="records")
+    arguments = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    reference = Reference()
+    print(f"rewards + four verifiers + filtering, {WORDS}-word responses, {arguments.backend}, {arguments.episodes}")
+    print("                    microseconds per episode            ratios")
+    print(" batch  rejected        ours   str.split   reference  / split   reference /")
+    kept = True
+    for count in BATCH_SIZES:
+        row, keeps = measure(reference, count, compiled=arguments.backend == "mlx", dicts=arguments.episodes == "dicts")
+        print(row, flush=True)
+        kept &= keeps
+    print(
+        "promise (at most 4 x split, at least 10 x as fast as the reference, at 512 and 4096):",
+        "kept" if kept else "NOT KEPT",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Rewards for rollouts: episodes are read once, scored, verified, and divided into accepted and rejected.
+
+    config = IntegratedRewardConfig(reward_config=RewardConfig(keywords=["because"]), strict_filtering=True)
+    system = create_integrated_reward_system(config)
+    rewards, accepted, rejected = system.process_episodes(episodes)
+
+The rewards of a batch are columns of numbers, computed by MLX where it is installed and by NumPy elsewhere, with the
+same results. Rewards and verifiers of your own are plugins that implement `score_episodes` and `verify_episodes`.
+"""
+
+from hookline.rewards.extras import require
+
+require("numpy")
+require("ahocorasick_rs")
+
+from hookline_hookspecs import VerificationReport, VerificationResult  # noqa: E402
+
+from hookline.rewards.config import IntegratedRewardConfig, RewardConfig  # noqa: E402
+from hookline.rewards.errors import RewardError  # noqa: E402
+from hookline.rewards.features import FeatureTable  # noqa: E402
+from hookline.rewards.integrated import (  # noqa: E402
+    IntegratedRewardSystem,
+    create_integrated_reward_system,
+    process_episodes_with_quality_control,
+)
+from hookline.rewards.phrases import PhraseList  # noqa: E402
+from hookline.rewards.pipeline import (  # noqa: E402
+    VerifierPipeline,
+    create_custom_verifier_pipeline,
+    create_default_verifier_pipeline,
+)
+from hookline.rewards.processor import RolloutRewardProcessor, create_rollout_reward_processor  # noqa: E402
+from hookline.rewards.reports import ReportColumn, grades  # noqa: E402
+from hookline.rewards.verifier import TextVerifier  # noqa: E402
+
+__all__ = [
+    "FeatureTable",
+    "IntegratedRewardConfig",
+    "IntegratedRewardSystem",
+    "PhraseList",
+    "ReportColumn",
+    "RewardConfig",
+    "RewardError",
+    "RolloutRewardProcessor",
+    "TextVerifier",
+    "VerificationReport",
+    "VerificationResult",
+    "VerifierPipeline",
+    "create_custom_verifier_pipeline",
+    "create_default_verifier_pipeline",
+    "create_integrated_reward_system",
+    "create_rollout_reward_processor",
+    "grades",
+    "process_episodes_with_quality_control",
+]

@@ -1,0 +1,198 @@
+"""What can be set: `RewardConfig` for the rewards, `IntegratedRewardConfig` for filtering by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from hookline.plugins.errors import ConfigError, ConfigFault
+
+__all__ = ["IntegratedRewardConfig", "OnFailure", "QualityMeasure", "RewardConfig"]
+
+OnFailure = Literal["raise", "not_applicable"]
+
+QualityMeasure = Callable[[Sequence[Any]], float]
+"""A number about episodes that have been rewarded, given as they came: records or dictionaries."""
+
+
+@dataclass
+class RewardConfig:
+    """The rewards, their weights and their targets. Weights count relative to each other."""
+
+    length_weight: float = 0.1
+    keyword_weight: float = 0.2
+    perplexity_weight: float = 0.3
+    accuracy_weight: float = 0.4
+
+    target_length: int = 50
+    """Words in a response. An episode's metadata may say otherwise, as it may of the keywords."""
+    keywords: Sequence[str] | None = None
+    """What responses should contain; None or empty makes the keyword reward not applicable."""
+
+    external_rm_url: str | None = None
+    """Where an external reward model listens, http or https."""
+    external_rm_timeout: float = 30.0
+    """Seconds for one request, from its beginning to the last byte of its answer."""
+
+    batch_size: int = 32
+    """Episodes that are read and scored at once, and episodes in one request to the external reward model."""
+    max_workers: int = 4
+    """Requests to the external reward model at one time."""
+
+    external_rm_weight: float = 1.0
+    external_rm_retries: int = 3
+    """How often a request is sent again after a connection error, a timeout, a 429 or a 5xx."""
+    external_rm_backoff: float = 0.5
+    """Seconds before the first retry, about; doubled for each further one."""
+    custom_weights: Mapping[str, float] = field(default_factory=dict)
+    """Weights of custom rewards by name; one that is not named here weighs 1."""
+    on_failure: OnFailure = "raise"
+    """What a failing reward of others (a plugin, a function, the external model) or a failing verifier means: an
+    error, or that it does not apply to these episodes and is left out of the weighting."""
+
+    def __post_init__(self) -> None:
+        _fill_in_ellipses(self)
+        faults = _Faults(self)
+        for name in ("length_weight", "keyword_weight", "perplexity_weight", "accuracy_weight", "external_rm_weight"):
+            faults.check_number(name, least=0.0)
+        for name in ("target_length", "batch_size", "max_workers"):
+            faults.check_whole_number(name, least=1)
+        faults.check_whole_number("external_rm_retries", least=0)
+        faults.check_number("external_rm_timeout", above=0.0)
+        faults.check_number("external_rm_backoff", least=0.0)
+        faults.check_choice("on_failure", ("raise", "not_applicable"))
+        if self.keywords is not None:
+            problem = keywords_problem(self.keywords)
+            faults.add("keywords", problem)
+        if self.external_rm_url is not None:
+            faults.add("external_rm_url", url_problem(self.external_rm_url))
+        for name, weight in self.custom_weights.items():
+            faults.add(f"custom_weights[{name!r}]", _number_problem(weight, least=0.0))
+        faults.raise_any()
+
+
+@dataclass
+class IntegratedRewardConfig:
+    """Rewards, verification, and what an episode must reach to be accepted. All bounds are inclusive."""
+
+    reward_config: RewardConfig = field(default_factory=RewardConfig)
+
+    enable_verification: bool = True
+    verification_threshold: float = 0.7
+    """The verification score that an episode must reach."""
+    strict_filtering: bool = False
+    """Accept what passes by reward and by verification; otherwise what passes by either."""
+
+    min_reward_threshold: float = 0.3
+    max_reward_threshold: float = 1.0
+
+    batch_size: int = 32
+    """Episodes that are read, scored, verified and announced at once."""
+    enable_mlx_compilation: bool = True
+    """Compute rewards with MLX, compiled, where it is installed; otherwise with NumPy."""
+
+    target_acceptance_rate: float | None = None
+    """Move both thresholds after each batch so that about this share of episodes is accepted; None keeps them."""
+    quality_measures: Mapping[str, QualityMeasure] = field(default_factory=dict)
+    """Measures of your own, by the name under which `get_quality_metrics` has them."""
+
+    def __post_init__(self) -> None:
+        _fill_in_ellipses(self)
+        faults = _Faults(self)
+        if not isinstance(self.reward_config, RewardConfig):
+            faults.add("reward_config", f"must be a RewardConfig, got {self.reward_config!r}")
+        for name in ("verification_threshold", "min_reward_threshold", "max_reward_threshold"):
+            faults.check_number(name, least=0.0, most=1.0)
+        if not faults and self.min_reward_threshold > self.max_reward_threshold:
+            faults.add("min_reward_threshold", f"is above max_reward_threshold ({self.max_reward_threshold!r})")
+        faults.check_whole_number("batch_size", least=1)
+        if self.target_acceptance_rate is not None:
+            faults.check_number("target_acceptance_rate", least=0.0, most=1.0)
+        for name, measure in self.quality_measures.items():
+            if not callable(measure):
+                faults.add(f"quality_measures[{name!r}]", f"must be a function of episodes, got {measure!r}")
+        faults.raise_any()
+
+
+def _fill_in_ellipses(config: RewardConfig | IntegratedRewardConfig) -> None:
+    # `RewardConfig(...)` is how documents write a config whose contents do not matter: it has all the defaults.
+    for own in fields(config):
+        if getattr(config, own.name) is ...:
+            setattr(config, own.name, own.default if own.default_factory is MISSING else own.default_factory())
+
+
+class _Faults:
+    """Collects all that is wrong with a config, so that it can be shown at once."""
+
+    def __init__(self, config: RewardConfig | IntegratedRewardConfig) -> None:
+        self._config = config
+        self._faults: list[ConfigFault] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._faults)
+
+    def add(self, name: str, problem: str | None) -> None:
+        if problem is not None:
+            self._faults.append(ConfigFault(f"{type(self._config).__name__}.{name}", problem))
+
+    def check_number(
+        self, name: str, *, least: float | None = None, above: float | None = None, most: float | None = None
+    ) -> None:
+        self.add(name, _number_problem(getattr(self._config, name), least=least, above=above, most=most))
+
+    def check_whole_number(self, name: str, *, least: int) -> None:
+        value = getattr(self._config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            self.add(name, f"must be a whole number of at least {least}, got {value!r}")
+
+    def check_choice(self, name: str, choices: Sequence[str]) -> None:
+        value = getattr(self._config, name)
+        if value not in choices:
+            self.add(name, f"must be {' or '.join(map(repr, choices))}, got {value!r}")
+
+    def raise_any(self) -> None:
+        if self._faults:
+            raise ConfigError(self._faults)
+
+
+def _number_problem(
+    value: Any, *, least: float | None = None, above: float | None = None, most: float | None = None
+) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return f"must be a finite number, got {value!r}"
+    if least is not None and value < least:
+        return f"must be at least {least}, got {value!r}"
+    if above is not None and value <= above:
+        return f"must be above {above}, got {value!r}"
+    if most is not None and value > most:
+        return f"must be at most {most}, got {value!r}"
+    return None
+
+
+def keywords_problem(keywords: Any) -> str | None:
+    """What is wrong with keywords, whether of a config or of one episode."""
+    if isinstance(keywords, str) or not isinstance(keywords, Sequence):
+        return f"must be a list of strings, got {keywords!r}"
+    for keyword in keywords:
+        if not isinstance(keyword, str) or not keyword.strip():
+            return f"has {keyword!r}, which is no word to look for"
+    return None
+
+
+def url_problem(url: Any) -> str | None:
+    if not isinstance(url, str):
+        return f"must be a string, got {type(url).__name__}"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError as error:
+        return f"is not a URL: {error}"
+    if parts.username is not None or parts.password is not None:
+        # The URL itself is left out of the message: it has a password in it.
+        return "has a user name or password in it: put a token into HOOKLINE_REWARD_MODEL_TOKEN instead"
+    if parts.scheme not in ("http", "https") or not host:
+        return f"must be an http or https URL with a host, got {url!r}"
+    return None

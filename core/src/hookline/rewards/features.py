@@ -1,0 +1,112 @@
+"""The feature table: each text of a batch is read once, and all rewards and verifiers work on what that read gave.
+
+The reward processor puts a table into `batch.features` before `pre_rewards`. A plugin says by its attribute
+`phrase_lists` which phrases it will count; the read, at the first use of any column, looks for all of them in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from hookline_hookspecs import EpisodeBatch
+
+from hookline.rewards.canonical import TextBlock
+from hookline.rewards.phrases import Automaton, PhraseList, PhraseMatches, automaton_for
+from hookline.rewards.words import WordColumns, read_words
+
+__all__ = ["Column", "FeatureTable", "Flags"]
+
+Column = npt.NDArray[np.float64]
+"""One number for each episode of a batch."""
+Flags = npt.NDArray[np.bool_]
+"""Yes or no for each episode of a batch."""
+
+
+class FeatureTable:
+    """What there is to know of the texts of a batch, a column for each measurement."""
+
+    def __init__(self, responses: Sequence[str], prompts: Sequence[str] = ()) -> None:
+        self._responses: Final = responses
+        self._prompts: Final = prompts
+        self._requested: dict[PhraseList, None] = {}
+
+    @classmethod
+    def of(cls, batch: EpisodeBatch, plugins: Iterable[object] = ()) -> FeatureTable:
+        """The table that comes with a batch, or a new one for a batch without, with what these plugins look for."""
+        if isinstance(batch.features, cls):
+            return batch.features
+        table = cls([episode.response for episode in batch.episodes], [episode.prompt for episode in batch.episodes])
+        for plugin in plugins:
+            for phrases in getattr(plugin, "phrase_lists", ()):
+                table.request(phrases)
+        return table
+
+    def __len__(self) -> int:
+        return len(self._responses)
+
+    def request(self, phrases: PhraseList) -> None:
+        """Have these phrases looked for in the one pass that is to come."""
+        self._requested[phrases] = None
+
+    @property
+    def words(self) -> Column:
+        """Words, as white space divides them."""
+        return self._word_columns.words
+
+    @property
+    def unique_words(self) -> Column:
+        """Different words, whatever their case."""
+        return self._word_columns.unique_words
+
+    @property
+    def long_words(self) -> Column:
+        """Words of more than 20 characters."""
+        return self._word_columns.long_words
+
+    @property
+    def sentence_ends(self) -> Column:
+        """Full stops, question and exclamation marks that end something, in any script."""
+        return self._word_columns.sentence_ends
+
+    def count(self, phrases: PhraseList) -> Column:
+        """How often the phrases occur in each response, as whole words, whatever their case."""
+        return self.in_responses(phrases).count(phrases).astype(np.float64)
+
+    def finder(self, phrases: PhraseList) -> Callable[[int], list[str]]:
+        """A function from an episode's number to the phrases that occur in its response, each once."""
+        return self.in_responses(phrases).finder(phrases)
+
+    def in_responses(self, phrases: PhraseList) -> PhraseMatches:
+        """What was found of some phrases, and of all that were requested, in the responses."""
+        if phrases in self._automaton:
+            return self._matches
+        # Somebody asks who has not said so before the read: a pass of their own.
+        return automaton_for((phrases,)).scan(self._block)
+
+    def in_prompts(self, phrases: PhraseList) -> tuple[PhraseMatches, npt.NDArray[np.int64]]:
+        """What was found in the different prompts, and which of those is each episode's."""
+        automaton = self._automaton if phrases in self._automaton else automaton_for((phrases,))
+        # The samples of one prompt have one prompt: it is read once for all of them.
+        numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(self._prompts))}
+        own = np.array([numbers[prompt] for prompt in self._prompts], np.int64)
+        return automaton.scan(TextBlock.of(list(numbers))), own
+
+    @cached_property
+    def _block(self) -> TextBlock:
+        return TextBlock.of(self._responses)
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        return automaton_for(tuple(self._requested))
+
+    @cached_property
+    def _matches(self) -> PhraseMatches:
+        return self._automaton.scan(self._block)
+
+    @cached_property
+    def _word_columns(self) -> WordColumns:
+        return read_words(self._block)

@@ -1,0 +1,123 @@
+"""From a batch to the columns that its rewards are computed from, with each episode's own targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hookline_hookspecs import Episode, EpisodeBatch
+
+from hookline.rewards.config import RewardConfig, keywords_problem
+from hookline.rewards.errors import RewardError
+from hookline.rewards.features import Column, FeatureTable
+from hookline.rewards.phrases import PhraseList
+from hookline.rewards.reference import agreement
+from hookline.rewards.scoring import RewardColumns
+
+__all__ = ["measure"]
+
+
+def measure(batch: EpisodeBatch, features: FeatureTable, config: RewardConfig, hedges: PhraseList) -> RewardColumns:
+    """Read the texts of a batch, and what its episodes bring along: targets, keywords, answers, log-probabilities."""
+    own = {index: episode for index, episode in enumerate(batch.episodes) if episode.metadata}
+    keywords, found, new = _keyword_columns(features, config, own)
+    return RewardColumns(
+        words=features.words,
+        unique_words=features.unique_words,
+        long_words=features.long_words,
+        sentence_ends=features.sentence_ends,
+        hedges=features.count(hedges),
+        target_length=_target_lengths(len(batch), config, own),
+        keywords=keywords,
+        keywords_found=found,
+        new_keywords_found=new,
+        mean_logprob=_mean_logprobs(batch.episodes),
+        agreement=_agreements(batch.episodes),
+    )
+
+
+def _target_lengths(count: int, config: RewardConfig, own: dict[int, Episode]) -> Column:
+    targets = np.full(count, float(config.target_length))
+    for index, episode in own.items():
+        target = episode.metadata.get("target_length")
+        if target is None:
+            continue
+        if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target < math.inf:
+            raise RewardError(f"episode {index}: metadata['target_length'] must be a number above 0, got {target!r}")
+        targets[index] = target
+    return targets
+
+
+def _keyword_columns(
+    features: FeatureTable, config: RewardConfig, own: dict[int, Episode]
+) -> tuple[Column, Column, Column]:
+    """How many keywords each episode has, how many of them were found, and how many of those are not in its prompt."""
+    of_all = tuple(config.keywords or ())
+    special = {index: _own_keywords(index, episode) for index, episode in own.items() if "keywords" in episode.metadata}
+    every = tuple(dict.fromkeys([*of_all, *(keyword for keywords in special.values() for keyword in keywords)]))
+    count = len(features)
+    if not every:
+        return np.zeros(count), np.zeros(count), np.zeros(count)
+    phrases = PhraseList("keywords", every)
+    features.request(phrases)
+    in_responses = features.in_responses(phrases)
+    ids = in_responses.automaton.ids
+    wanted_by_all = ids(of_all)
+    wanted_by = {index: ids(keywords) for index, keywords in special.items()}
+    total = np.full(count, float(len(wanted_by_all)))
+    total[list(wanted_by)] = [len(wanted) for wanted in wanted_by.values()]
+    texts, patterns = in_responses.distinct(phrases)
+    if special:
+        pairs = zip(texts.tolist(), patterns.tolist(), strict=True)
+        wanted = np.array([pattern in wanted_by.get(text, wanted_by_all) for text, pattern in pairs], bool)
+        texts, patterns = texts[wanted], patterns[wanted]
+    in_prompts, prompts = features.in_prompts(phrases)
+    new = ~in_prompts.contains(prompts[texts], patterns)
+    found, new_found = (np.bincount(hits, minlength=count).astype(np.float64) for hits in (texts, texts[new]))
+    return total, found, new_found
+
+
+def _own_keywords(index: int, episode: Episode) -> Sequence[str]:
+    keywords: Sequence[str] = episode.metadata["keywords"]
+    problem = keywords_problem(keywords)
+    if problem:
+        raise RewardError(f"episode {index}: metadata['keywords'] {problem}")
+    return keywords
+
+
+def _mean_logprobs(episodes: Sequence[Episode]) -> Column:
+    column = np.full(len(episodes), math.nan)
+    for index in [index for index, episode in enumerate(episodes) if episode.logprobs is not None]:
+        column[index] = _mean_logprob(index, episodes[index].logprobs)
+    return column
+
+
+def _mean_logprob(index: int, logprobs: Any) -> float:
+    try:
+        values = np.asarray(logprobs, np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RewardError(f"episode {index}: its log-probabilities cannot be read as numbers: {error}") from error
+    if not values.size:
+        return math.nan
+    mean = float(values.mean())
+    if math.isnan(mean) or values.max() > 1e-3:
+        raise RewardError(f"episode {index}: log-probabilities must be numbers of at most 0, got {values!r}")
+    return mean
+
+
+def _agreements(episodes: Sequence[Episode]) -> Column:
+    column = np.full(len(episodes), math.nan)
+    for index in [i for i, episode in enumerate(episodes) if episode.reference is not None or episode.metadata]:
+        column[index] = _agreement(index, episodes[index])
+    return column
+
+
+def _agreement(index: int, episode: Episode) -> float:
+    answer = episode.metadata.get("answer", episode.reference)
+    if answer is None or (isinstance(answer, str) and not answer.strip()):
+        return math.nan
+    if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
+        raise RewardError(f"episode {index}: its answer must be a string or a number, got {type(answer).__name__}")
+    return agreement(episode.response, str(answer))

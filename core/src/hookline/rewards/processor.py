@@ -1,0 +1,116 @@
+"""`RolloutRewardProcessor`: one reward for each episode of a rollout, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import resources
+from types import TracebackType
+
+import numpy as np
+from hookline_hookspecs import EpisodeBatch
+
+from hookline.plugins.manager import PluginManager
+from hookline.rewards.config import RewardConfig
+from hookline.rewards.custom import RewardFunction, check_weights, function_scores, plugin_scores
+from hookline.rewards.episodes import as_records
+from hookline.rewards.external import ExternalRewardModel
+from hookline.rewards.features import Column, FeatureTable
+from hookline.rewards.measurements import measure
+from hookline.rewards.phrases import PhraseList
+from hookline.rewards.scoring import scorer_for
+
+__all__ = ["RolloutRewardProcessor", "create_rollout_reward_processor"]
+
+EXTERNAL_REWARD = "external"
+
+
+class RolloutRewardProcessor:
+    """Rewards episodes by length, keywords, perplexity and accuracy, by custom rewards and by an external model.
+
+    :param config: weights, targets, and where the external reward model is.
+    :param manager: emits `pre_rewards`, `score_episodes` and `post_rewards`; without one there are no plugins.
+    :param custom_rewards: functions of a prompt and a response; a function's name is the reward's.
+    :param compiled: compute with MLX where it is installed.
+    """
+
+    def __init__(
+        self,
+        config: RewardConfig | None = None,
+        manager: PluginManager | None = None,
+        *,
+        custom_rewards: Iterable[RewardFunction] = (),
+        compiled: bool = True,
+    ) -> None:
+        self.config = config or RewardConfig()
+        self.manager = manager or PluginManager()
+        self._custom_rewards: Sequence[RewardFunction] = list(custom_rewards)
+        self._score = scorer_for(compiled=compiled)
+        self._external = ExternalRewardModel.of(self.config)
+
+    def process_episode_rewards(self, episodes: Iterable[object]) -> Column:
+        """The reward of each episode, in 0..1 and in their order; NaN where no reward with a weight applies.
+
+        Episodes are records or dictionaries. Records are given their reward as well.
+        """
+        records = as_records(list(episodes))
+        size = self.config.batch_size
+        rewards = [
+            self.process_batch(EpisodeBatch(records[start : start + size])) for start in range(0, len(records), size)
+        ]
+        return np.concatenate(rewards) if rewards else np.zeros(0)
+
+    def process_batch(self, batch: EpisodeBatch) -> Column:
+        """Reward the episodes of a batch together, announcing each moment of it."""
+        batch.features = features = FeatureTable.of(batch, self.manager.get_plugins())
+        features.request(hedges())
+        self.manager.emit.pre_rewards(batch=batch)
+        # The external model is asked first: it answers while this process does the rest.
+        answers = self._external.ask(batch) if self._external else None
+        columns = measure(batch, features, self.config, hedges())
+        others = plugin_scores(self.manager, batch, self.config.on_failure)
+        others |= function_scores(self._custom_rewards, batch, self.config.on_failure)
+        check_weights(self.config.custom_weights, others)
+        weights = [self.config.custom_weights.get(name, 1.0) for name in others]
+        scores = list(others.values())
+        if answers is not None:
+            scores.append(answers.column())
+            weights.append(self.config.external_rm_weight)
+        rewards = self._score(columns, scores, [*self._built_in_weights(), *weights])
+        values = rewards.tolist()
+        for episode, reward in zip(batch.episodes, values, strict=True):
+            episode.reward = reward
+        self.manager.emit.post_rewards(batch=batch, rewards=values)
+        return rewards
+
+    def _built_in_weights(self) -> list[float]:
+        config = self.config
+        return [config.length_weight, config.keyword_weight, config.perplexity_weight, config.accuracy_weight]
+
+    def close(self) -> None:
+        """End the connections to the external reward model."""
+        if self._external:
+            self._external.close()
+
+    def __enter__(self) -> RolloutRewardProcessor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def create_rollout_reward_processor(
+    config: RewardConfig | None = None,
+    manager: PluginManager | None = None,
+    *,
+    custom_rewards: Iterable[RewardFunction] = (),
+) -> RolloutRewardProcessor:
+    """A processor for this config, whose plugins are those of the manager."""
+    return RolloutRewardProcessor(config, manager, custom_rewards=custom_rewards)
+
+
+@cache
+def hedges() -> PhraseList:
+    """The phrases that take from the accuracy of a response whose right answer is not known."""
+    text = resources.files("hookline.rewards").joinpath("data/hedges.txt").read_text(encoding="utf-8")
+    return PhraseList.of_lines("hedges", text)

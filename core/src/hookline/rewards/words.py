@@ -1,0 +1,169 @@
+"""Words and sentence ends of a whole batch at once, by arithmetic on the bytes of its buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hookline.rewards.canonical import EDGE, TextBlock
+
+__all__ = ["LONG_WORD", "SENTENCE_ENDS", "WordColumns", "read_words"]
+
+LONG_WORD: Final = 20
+"""A word of more characters than this is no word of a language: it is a very long one."""
+
+SENTENCE_ENDS: Final = "…。！？｡؟۔।॥"  # noqa: RUF001
+"""What ends a sentence outside ASCII, wherever it stands. `.`, `!` and `?` do unless something follows them."""
+
+TEXTS_AT_ONCE: Final = 512
+"""So many responses and what is made of them on the way stay in the processor's cache, which halves the time."""
+
+SPACE: Final = 1
+STOP: Final = 2
+FOLLOWS: Final = 3
+CONTINUES: Final = 4
+KINDS: Final = bytes(
+    SPACE
+    if byte in (0x20, EDGE[0])
+    else STOP
+    if byte in b".!?"
+    else FOLLOWS
+    if byte < 0x80 and (chr(byte).isalnum() or byte == ord("_"))
+    else CONTINUES
+    if byte & 0xC0 == 0x80
+    else 0
+    for byte in range(256)
+)
+"""What each byte is: white space, an ASCII stop, what a stop may not be followed by, the rest of a character."""
+
+HASHED_BY_COLUMN: Final = 64
+"""Bytes of a word that are hashed for all words together; the few words that are longer are hashed one by one."""
+WIDEST_TABLE: Final = 512
+"""Words of a text up to which its hashes are sorted together with those of other texts."""
+NO_WORD: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
+GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+MIX: Final = np.uint64(0xD6E8FEB86659FD93)
+FIRST_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
+
+Integers = npt.NDArray[np.int64]
+
+# glibc gives freed arrays back to the kernel until it has seen a large one freed; getting them again page by page, for
+# every batch, would double the time of the read. A process that has a model in it has long freed a large one.
+np.empty(31 * 1024 * 1024, np.uint8)
+
+
+@dataclass(frozen=True)
+class WordColumns:
+    """One number for each text."""
+
+    words: npt.NDArray[np.float64]
+    unique_words: npt.NDArray[np.float64]
+    long_words: npt.NDArray[np.float64]
+    sentence_ends: npt.NDArray[np.float64]
+
+
+def read_words(block: TextBlock) -> WordColumns:
+    """Find and count the words of all texts."""
+    parts = [_read_part(part) for part in block.parts(TEXTS_AT_ONCE)]
+    columns = {own.name: [getattr(part, own.name) for part in parts] for own in fields(WordColumns)}
+    return WordColumns(**{name: np.concatenate(column or [np.zeros(0)]) for name, column in columns.items()})
+
+
+def _read_part(block: TextBlock) -> WordColumns:
+    kinds = np.frombuffer(block.data.translate(KINDS), np.uint8)
+    between = np.flatnonzero(kinds == SPACE)  # one place between two words, and one at each end of a text
+    starts, ends = between[:-1] + 1, between[1:]
+    empty_texts = np.flatnonzero(block.starts == block.ends)
+    if len(empty_texts):
+        words = np.flatnonzero(starts != ends)
+        starts, ends = starts[words], ends[words]
+    first_word = np.searchsorted(starts, block.starts)
+    past_word = np.searchsorted(starts, block.ends)
+    lengths = _lengths_in_characters(block, kinds, starts, ends)
+    return WordColumns(
+        words=(past_word - first_word).astype(np.float64),
+        unique_words=_count_different(_hash_words(block, starts, ends), first_word, past_word).astype(np.float64),
+        long_words=_per_text(np.flatnonzero(lengths > LONG_WORD), first_word, past_word),
+        sentence_ends=_sentence_ends(block, kinds),
+    )
+
+
+def _per_text(places: Integers, starts: Integers, ends: Integers) -> npt.NDArray[np.float64]:
+    """How many of the sorted places lie between each start and end."""
+    return (np.searchsorted(places, ends) - np.searchsorted(places, starts)).astype(np.float64)
+
+
+def _lengths_in_characters(
+    block: TextBlock, kinds: npt.NDArray[np.uint8], starts: Integers, ends: Integers
+) -> Integers:
+    lengths: Integers = ends - starts
+    if block.is_ascii:
+        return lengths
+    rests = np.flatnonzero(kinds == CONTINUES)
+    return lengths - (np.searchsorted(rests, ends) - np.searchsorted(rests, starts))
+
+
+def _sentence_ends(block: TextBlock, kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+    stops = np.flatnonzero(kinds == STOP)
+    after = kinds[stops + 1]
+    count = _per_text(stops[(after != STOP) & (after != FOLLOWS)], block.starts, block.ends)
+    if not block.is_ascii:
+        for mark in SENTENCE_ENDS:
+            count += _per_text(_occurrences(block.data, mark.encode()), block.starts, block.ends)
+    return count
+
+
+def _occurrences(data: bytes, mark: bytes) -> Integers:
+    places = []
+    place = data.find(mark)
+    while place >= 0:
+        places.append(place)
+        place = data.find(mark, place + 1)
+    return np.array(places, np.int64)
+
+
+def _count_different(keys: npt.NDArray[np.uint64], first_word: Integers, past_word: Integers) -> Integers:
+    """How many different keys each text has: a row of a table for each text, sorted, and looked at for neighbours."""
+    counts = past_word - first_word
+    different = np.zeros(len(counts), np.int64)
+    long_texts = counts > WIDEST_TABLE
+    for text in np.flatnonzero(long_texts).tolist():
+        different[text] = len(np.unique(keys[first_word[text] : past_word[text]]))
+    if long_texts.any():
+        keys = keys[~np.repeat(long_texts, counts)]
+    rows = counts[~long_texts]
+    width = max(1, int(rows.max(initial=0)))
+    table = np.full((len(rows), width), NO_WORD)
+    table[np.arange(width) < rows[:, None]] = keys
+    table.sort(axis=1)
+    changes = (table[:, 1:] != table[:, :-1]).sum(axis=1)
+    different[~long_texts] = changes + 1 - (rows < width)  # but for what fills up the row
+    return different
+
+
+def _hash_words(block: TextBlock, starts: Integers, ends: Integers) -> npt.NDArray[np.uint64]:
+    """64 bits for each word, by which words are told apart."""
+    padded = np.frombuffer(block.data + bytes(8), np.uint8)
+    # Eight bytes from every place on, as one number; the view is not aligned, which numpy can read.
+    eight_bytes: npt.NDArray[np.uint64] = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
+    lengths = ends - starts
+    keys = eight_bytes[starts]
+    keys &= FIRST_BYTES.take(lengths, mode="clip")
+    keys *= GOLDEN
+    keys ^= keys >> np.uint64(32)
+    keys += lengths.view(np.uint64)
+    longer, offset = np.flatnonzero(lengths > 8), 8
+    while len(longer) and offset < HASHED_BY_COLUMN:
+        rest = eight_bytes[starts[longer] + offset]
+        rest &= FIRST_BYTES.take(lengths[longer] - offset, mode="clip")
+        mixed = (keys[longer] ^ rest) * GOLDEN
+        keys[longer] = mixed ^ (mixed >> np.uint64(32))
+        offset += 8
+        longer = longer[lengths[longer] > offset]
+    for word in longer.tolist():
+        keys[word] = hash(block.data[starts[word] : ends[word]]) & 0xFFFFFFFFFFFFFFFF
+    keys *= MIX
+    return keys

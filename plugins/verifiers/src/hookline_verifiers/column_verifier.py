@@ -1,0 +1,60 @@
+"""What the four verifiers share: they judge a whole batch by its feature table, and one response as a batch of one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from importlib import resources
+from typing import Annotated
+
+from hookline.rewards import FeatureTable, ReportColumn, TextVerifier
+from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport, hookimpl
+from pydantic import BaseModel, Field, StringConstraints
+
+__all__ = ["ColumnVerifier", "Phrases", "VerifierOptions", "quoted", "read_word_list"]
+
+Phrases = tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)], ...]
+"""Words or phrases of the user's, none of them empty."""
+
+
+class VerifierOptions(BaseModel):
+    """The options that every verifier has."""
+
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """Its part in the combined score."""
+    veto: bool = False
+    """Whether its FAIL fails the whole."""
+
+
+class ColumnVerifier(TextVerifier):
+    """A verifier whose verdict is arithmetic on the columns of a feature table."""
+
+    # Going on without a verifier would let pass what it has not seen.
+    critical = True
+
+    def __init__(self, options: VerifierOptions) -> None:
+        self.weight = options.weight
+        self.veto = options.veto
+
+    @abstractmethod
+    def judge(self, features: FeatureTable) -> ReportColumn:
+        """The reports on all responses of a batch."""
+
+    def verify(self, prompt: str, response: str) -> VerificationReport:
+        """Judge one response."""
+        return self.judge(FeatureTable.of(EpisodeBatch([Episode(prompt, response)]), [self]))[0]
+
+    @hookimpl
+    def verify_episodes(self, batch: EpisodeBatch) -> Mapping[str, ReportColumn]:
+        return {self.name: self.judge(FeatureTable.of(batch, [self]))}
+
+
+def read_word_list(name: str) -> str:
+    """The text of one of the word lists in `data/`."""
+    return resources.files("hookline_verifiers").joinpath(f"data/{name}.txt").read_text(encoding="utf-8")
+
+
+def quoted(phrases: list[str]) -> str:
+    """Up to five phrases as a message shows them."""
+    shown = "', '".join(phrases[:5])
+    return f"'{shown}' and {len(phrases) - 5} more" if len(phrases) > 5 else f"'{shown}'"

@@ -1,0 +1,65 @@
+"""How a response claims facts. It knows none: it weighs sweeping claims against signs of support."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from hookline.rewards import FeatureTable, PhraseList, ReportColumn, grades
+
+from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, read_word_list
+
+__all__ = ["FactualVerifier", "Options"]
+
+CLAIM_COST: Final = 0.35
+
+
+class Options(VerifierOptions):
+    """The word lists come with the plugin; phrases can be added to them and taken from them."""
+
+    claims: Phrases = ()
+    """More phrases that claim too much."""
+    support: Phrases = ()
+    """More phrases that give a source or a reason."""
+    allow: Phrases = ()
+    """Phrases of either list that are not to count."""
+
+
+class FactualVerifier(ColumnVerifier):
+    """PASS when every sweeping claim is outweighed by support, WARNING for one that is not, FAIL for more."""
+
+    name = "factual"
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._claims = PhraseList.of_lines(
+            "claims", read_word_list("claims"), more=options.claims, without=options.allow
+        )
+        self._support = PhraseList.of_lines(
+            "support", read_word_list("support"), more=options.support, without=options.allow
+        )
+        self.phrase_lists = (self._claims, self._support)
+
+    def judge(self, features: FeatureTable) -> ReportColumn:
+        claims, support = features.count(self._claims), features.count(self._support)
+        unsupported = np.maximum(claims - support, 0.0)
+        scores = np.where(features.words > 0, np.maximum(1.0 - CLAIM_COST * unsupported, 0.0), 0.0)
+
+        find_claims = features.finder(self._claims)
+
+        def message(index: int) -> str:
+            if not features.words[index]:
+                return "no words"
+            if unsupported[index]:
+                return f"sweeping claims ({quoted(find_claims(index))}) with too little support"
+            return "no sweeping claim without support"
+
+        def details(index: int) -> Mapping[str, Any]:
+            return {
+                "claims": find_claims(index),
+                "claim_count": int(claims[index]),
+                "support_count": int(support[index]),
+            }
+
+        return ReportColumn(scores, grades(scores, pass_from=1.0, warn_from=0.5), message=message, details=details)

@@ -1,0 +1,57 @@
+"""Whether a response is neither too short nor too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from hookline.rewards import FeatureTable, ReportColumn, grades
+from pydantic import Field, model_validator
+
+from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
+
+__all__ = ["LengthVerifier", "Options"]
+
+
+class Options(VerifierOptions):
+    """Bounds in words, both inclusive."""
+
+    min_length: Annotated[int, Field(ge=0)] = 10
+    max_length: Annotated[int, Field(ge=1)] = 500
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> Options:
+        if self.min_length > self.max_length:
+            raise ValueError(f"min_length {self.min_length} is above max_length {self.max_length}")
+        return self
+
+
+class LengthVerifier(ColumnVerifier):
+    """PASS within the bounds; a WARNING down to half of the minimum and up to twice the maximum; else FAIL."""
+
+    name = "length"
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._least = options.min_length
+        self._most = options.max_length
+
+    def judge(self, features: FeatureTable) -> ReportColumn:
+        words = features.words
+        from_below = words / max(self._least, 1)
+        from_above = self._most / np.maximum(words, 1.0)
+        within = (words >= self._least) & (words <= self._most)
+        scores = np.where(within, 1.0, np.minimum(np.minimum(from_below, from_above), 1.0))
+
+        def message(index: int) -> str:
+            count = int(words[index])
+            found = f"{count} word{'' if count == 1 else 's'}"
+            if count < self._least:
+                return f"{found}, fewer than {self._least}"
+            return f"{found}, more than {self._most}" if count > self._most else found
+
+        def details(index: int) -> Mapping[str, Any]:
+            return {"words": int(words[index]), "min_length": self._least, "max_length": self._most}
+
+        return ReportColumn(scores, grades(scores, pass_from=1.0, warn_from=0.5), message=message, details=details)
