@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hookline.rewards import RewardConfig, RolloutRewardProcessor
-from hookline_hookspecs import Episode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from hookline.rewards import RewardConfig, RolloutRewardProcessor
+from hookline_hookspecs import Episode
 
 KEYWORDS = ["quantum", "naïve", "machine learning", "C++", "量子", "שלום"]
 PIECES = [

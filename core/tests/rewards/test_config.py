@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from hookline.plugins import ConfigError
 from hookline.rewards import IntegratedRewardConfig, RewardConfig
 

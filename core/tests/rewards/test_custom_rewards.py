@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from hookline import PluginManager
 from hookline.rewards import RewardConfig, RewardError, RolloutRewardProcessor
 from hookline.testing import EventRecorder

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+
 from hookline.rewards import RewardConfig, RewardError, RolloutRewardProcessor
 
 Answer = tuple[int, dict[str, str], bytes]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from hookline import PluginManager
 from hookline.rewards import (
     IntegratedRewardConfig,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from hookline.rewards import RewardConfig, RewardError, RolloutRewardProcessor, create_rollout_reward_processor
 from hookline_hookspecs import Episode
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hookline import PluginManager
 from hookline.plugins import ConfigError
 from hookline.rewards import (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
-from hookline.rewards import IntegratedRewardConfig, create_default_verifier_pipeline, create_integrated_reward_system
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hookline.rewards import IntegratedRewardConfig, create_default_verifier_pipeline, create_integrated_reward_system
 
 PIECES = [
     "idiot",

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from hookline_hookspecs import Episode
 
 RESPONSE = (

@@ -6,6 +6,7 @@ from importlib import metadata
 from typing import Any
 
 import pytest
+
 from hookline.plugins import ConfigError
 from hookline.rewards import (
     RewardError,

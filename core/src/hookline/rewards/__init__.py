@@ -13,8 +13,6 @@ from hookline.rewards.extras import require
 require("numpy")
 require("ahocorasick_rs")
 
-from hookline_hookspecs import VerificationReport, VerificationResult  # noqa: E402
-
 from hookline.rewards.config import IntegratedRewardConfig, RewardConfig  # noqa: E402
 from hookline.rewards.errors import RewardError  # noqa: E402
 from hookline.rewards.features import FeatureTable  # noqa: E402
@@ -32,6 +30,7 @@ from hookline.rewards.pipeline import (  # noqa: E402
 from hookline.rewards.processor import RolloutRewardProcessor, create_rollout_reward_processor  # noqa: E402
 from hookline.rewards.reports import ReportColumn, grades  # noqa: E402
 from hookline.rewards.verifier import TextVerifier  # noqa: E402
+from hookline_hookspecs import VerificationReport, VerificationResult  # noqa: E402
 
 __all__ = [
     "FeatureTable",

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from hookline_hookspecs import EpisodeBatch
 
 from hookline.plugins.errors import did_you_mean
 from hookline.plugins.manager import PluginManager
@@ -15,6 +14,7 @@ from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
 from hookline.rewards.failures import collect_or_raise
 from hookline.rewards.features import Column
+from hookline_hookspecs import EpisodeBatch
 
 __all__ = ["RewardFunction", "check_weights", "function_scores", "plugin_scores", "score_column"]
 

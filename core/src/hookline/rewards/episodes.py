@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hookline_hookspecs import Episode
-
 from hookline.rewards.errors import RewardError
+from hookline_hookspecs import Episode
 
 __all__ = ["as_records", "episodes_of"]
 

@@ -20,13 +20,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import numpy as np
-from hookline_hookspecs import Episode, EpisodeBatch
 
 from hookline.rewards.config import OnFailure, RewardConfig
 from hookline.rewards.custom import score_column
 from hookline.rewards.errors import RewardError
 from hookline.rewards.extras import require
 from hookline.rewards.features import Column
+from hookline_hookspecs import Episode, EpisodeBatch
 
 __all__ = ["Answers", "ExternalRewardModel"]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hookline_hookspecs import EpisodeBatch
-
 from hookline.plugins.manager import PluginManager
 from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
+from hookline_hookspecs import EpisodeBatch
 
 __all__ = ["collect_or_raise"]
 

@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hookline_hookspecs import EpisodeBatch
-
 from hookline.rewards.features import Column, Flags
 from hookline.rewards.reports import RESULTS
 from hookline.rewards.verification import CombinedReports, VerifierDetails
+from hookline_hookspecs import EpisodeBatch
 
 __all__ = ["add_findings"]
 

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from hookline_hookspecs import EpisodeBatch, hookimpl
 
 from hookline.plugins.manager import PluginManager
 from hookline.rewards.config import IntegratedRewardConfig
@@ -22,6 +21,7 @@ from hookline.rewards.installed import load_verifiers
 from hookline.rewards.pipeline import VerifierPipeline
 from hookline.rewards.processor import RolloutRewardProcessor
 from hookline.rewards.quality import Quality, join, measured
+from hookline_hookspecs import EpisodeBatch, hookimpl
 
 __all__ = [
     "IntegratedRewardSystem",

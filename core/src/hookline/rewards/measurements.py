@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from hookline_hookspecs import Episode, EpisodeBatch
 
 from hookline.rewards.config import RewardConfig, keywords_problem
 from hookline.rewards.errors import RewardError
@@ -15,6 +14,7 @@ from hookline.rewards.features import Column, FeatureTable
 from hookline.rewards.phrases import PhraseList
 from hookline.rewards.reference import agreement
 from hookline.rewards.scoring import RewardColumns
+from hookline_hookspecs import Episode, EpisodeBatch
 
 __all__ = ["measure"]
 

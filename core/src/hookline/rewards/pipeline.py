@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport
-
 from hookline.plugins.manager import Overrides, PluginManager
 from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
@@ -14,6 +12,7 @@ from hookline.rewards.features import FeatureTable
 from hookline.rewards.installed import load_verifiers, make_verifier
 from hookline.rewards.verification import CombinedReports, combine_reports, verify_batch
 from hookline.rewards.verifier import TextVerifier
+from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport
 
 __all__ = ["VerifierPipeline", "create_custom_verifier_pipeline", "create_default_verifier_pipeline"]
 

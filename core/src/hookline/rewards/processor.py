@@ -8,7 +8,6 @@ from importlib import resources
 from types import TracebackType
 
 import numpy as np
-from hookline_hookspecs import EpisodeBatch
 
 from hookline.plugins.manager import PluginManager
 from hookline.rewards.config import RewardConfig
@@ -19,6 +18,7 @@ from hookline.rewards.features import Column, FeatureTable
 from hookline.rewards.measurements import measure
 from hookline.rewards.phrases import PhraseList
 from hookline.rewards.scoring import scorer_for
+from hookline_hookspecs import EpisodeBatch
 
 __all__ = ["RolloutRewardProcessor", "create_rollout_reward_processor"]
 

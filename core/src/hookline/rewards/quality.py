@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hookline_hookspecs import Episode
 
 from hookline.rewards.config import QualityMeasure
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column, Flags
 from hookline.rewards.reports import FAIL, RESULTS, Codes
 from hookline.rewards.verification import CombinedReports
+from hookline_hookspecs import Episode
 
 __all__ = ["Quality", "join", "measured"]
 

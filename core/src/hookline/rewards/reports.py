@@ -12,10 +12,10 @@ from typing import Any, Final, overload
 
 import numpy as np
 import numpy.typing as npt
-from hookline_hookspecs import VerificationReport, VerificationResult
 
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column
+from hookline_hookspecs import VerificationReport, VerificationResult
 
 __all__ = ["FAIL", "PASS", "RESULTS", "ROUNDING", "WARNING", "Codes", "ReportColumn", "as_column", "grades"]
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-from hookline_hookspecs import EpisodeBatch
 
 from hookline.plugins.manager import PluginManager
 from hookline.rewards.config import OnFailure
@@ -17,6 +16,7 @@ from hookline.rewards.errors import RewardError
 from hookline.rewards.failures import collect_or_raise
 from hookline.rewards.features import Column
 from hookline.rewards.reports import FAIL, PASS, RESULTS, WARNING, Codes, ReportColumn, as_column, grades
+from hookline_hookspecs import EpisodeBatch
 
 __all__ = [
     "HOW_TO_GET_VERIFIERS",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from hookline_hookspecs import EpisodeBatch, VerificationReport, hookimpl
-
 from hookline.rewards.errors import RewardError
 from hookline.rewards.phrases import PhraseList
+from hookline_hookspecs import EpisodeBatch, VerificationReport, hookimpl
 
 __all__ = ["TextVerifier"]
 

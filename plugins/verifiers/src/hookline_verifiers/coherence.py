@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import numpy as np
-from hookline.rewards import FeatureTable, ReportColumn, grades
 from pydantic import Field
 
+from hookline.rewards import FeatureTable, ReportColumn, grades
 from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
 
 __all__ = ["CoherenceVerifier", "Options"]

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Annotated
 
+from pydantic import BaseModel, Field, StringConstraints
+
 from hookline.rewards import FeatureTable, ReportColumn, TextVerifier
 from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport, hookimpl
-from pydantic import BaseModel, Field, StringConstraints
 
 __all__ = ["ColumnVerifier", "Phrases", "VerifierOptions", "quoted", "read_word_list"]
 

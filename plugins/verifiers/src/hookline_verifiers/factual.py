@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from hookline.rewards import FeatureTable, PhraseList, ReportColumn, grades
 
+from hookline.rewards import FeatureTable, PhraseList, ReportColumn, grades
 from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, read_word_list
 
 __all__ = ["FactualVerifier", "Options"]
