@@ -2,9 +2,10 @@
 
     python benchmarks/sampling.py [--json FILE]
 
-All contenders continue the same prompts by as many tokens, sampled at temperature 1, each with a key-value cache: ours in one
-scan, a torch loop written by hand, and `generate` of transformers if that is installed. Before they are timed their greedy
-continuations are compared. torch has one thread, as in training; JAX takes what it finds. It takes about a minute.
+All contenders continue the same prompts by as many tokens, sampled at temperature 1, each with a key-value cache: ours
+in one scan, a torch loop written by hand, and `generate` of transformers if that is installed. Before they are timed
+their greedy continuations are compared. torch has one thread, as in training; JAX takes what it finds. It takes about
+two minutes.
 """
 
 from __future__ import annotations
@@ -60,12 +61,14 @@ def ours(policy: TransformerPolicy, weights: Mapping[str, np.ndarray], prompts: 
         sampled = sample(
             policy, arrays, prompts, valid, key, new_tokens=case.new_tokens, end=NEVER, pad=0, greedy=greedy
         )
-        return np.asarray(jax.block_until_ready(sampled).tokens)
+        return np.asarray(sampled.tokens)
 
     return run
 
 
-def torch_loop(policy: TransformerPolicy, weights: Mapping[str, np.ndarray], prompts: np.ndarray, case: Case) -> Sampler:
+def torch_loop(
+    policy: TransformerPolicy, weights: Mapping[str, np.ndarray], prompts: np.ndarray, case: Case
+) -> Sampler:
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
     tokens = torch.from_numpy(prompts).long()
 
@@ -75,7 +78,9 @@ def torch_loop(policy: TransformerPolicy, weights: Mapping[str, np.ndarray], pro
     def norm(name: str, x: torch.Tensor) -> torch.Tensor:
         return functional.layer_norm(x, (policy.width,), tensors[f"{name}.weight"], tensors[f"{name}.bias"])
 
-    def logits_of(tokens: torch.Tensor, start: int, keys: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
+    def logits_of(
+        tokens: torch.Tensor, start: int, keys: list[torch.Tensor], values: list[torch.Tensor]
+    ) -> torch.Tensor:
         batch, length = tokens.shape
         end = start + length
         positions = tensors["position_embedding.weight"][start:end]
@@ -125,7 +130,8 @@ def transformers_generate(
         bos_token_id=None,
         eos_token_id=None,
     )
-    model = transformers.GPT2LMHeadModel(config).eval()
+    model: Any = transformers.GPT2LMHeadModel(config)  # type: ignore[no-untyped-call]
+    model.eval()
     missing, unexpected = model.load_state_dict(_as_gpt2(policy, weights), strict=False)
     assert not unexpected, unexpected
     assert set(missing) <= {"lm_head.weight"}, missing
@@ -196,8 +202,8 @@ def _has_transformers() -> bool:
 def text_sampling() -> Table:
     table = Table(
         "Text sampling with a key-value cache, tokens per second",
-        f"at least {OF_TORCH:g} × a torch loop written by hand, {OF_TRANSFORMERS:g} × transformers' generate",
-        ["batch", "width × layers", "prompt + new", "hookline", "torch loop", "ratio", "generate", "ratio", "held"],
+        f"at least {OF_TORCH:g} x a torch loop written by hand, {OF_TRANSFORMERS:g} x transformers' generate",
+        ["batch", "width x layers", "prompt + new", "hookline", "torch loop", "ratio", "generate", "ratio", "held"],
     )
     for case in CASES:
         samplers = contenders_for(case)
@@ -210,13 +216,13 @@ def text_sampling() -> Table:
         table.add(
             [
                 str(case.batch),
-                f"{case.width} × {case.layers}",
+                f"{case.width} x {case.layers}",
                 f"{case.prompt} + {case.new_tokens}",
                 f"{rates['hookline']:,.0f}",
                 f"{rates['torch loop']:,.0f}",
                 f"{of_torch:.2f}",
                 f"{rates['generate']:,.0f}" if "generate" in rates else "absent",
-                f"{of_generate:.2f}" if "generate" in rates else "–",
+                f"{of_generate:.2f}" if "generate" in rates else "-",
                 "yes" if held else "NO",
             ],
             **case._asdict(),
