@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookline.hooks.evaluation import EvaluationHook
 from hookline.hooks.hook import Hook
@@ -22,6 +22,9 @@ from hookline.rollout.lessons import CurriculumConfig
 from hookline.rollout.scores import score_rewards
 from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import EvaluationRequest, HookContext, Rollout, TrainerState
+
+if TYPE_CHECKING:
+    from hookline.rollout.runners.runner import Runner
 
 __all__ = ["RolloutWorker"]
 
@@ -65,7 +68,7 @@ class RolloutWorker:
         for hook in default_hooks(config.curriculum_config):
             self.register_hook(hook)
 
-    def _build_runners(self) -> dict[str, Any]:
+    def _build_runners(self) -> dict[str, Runner]:
         from hookline.rollout.runners.build import build_runner
 
         offered: dict[str, Any] = {}
@@ -79,12 +82,9 @@ class RolloutWorker:
         return {name: build_runner(lesson, self.config, offered) for name, lesson in self.curriculum.lessons.items()}
 
     def _choose_policy(self) -> MLPPolicy | TransformerPolicy:
-        policy: MLPPolicy | TransformerPolicy | None = self.config.policy
-        if policy is None:
-            policy = next(iter(self._runners.values())).default_policy()
+        policy = self.config.policy or next(iter(self._runners.values())).default_policy()
         for runner in self._runners.values():
             runner.check_policy(policy)
-        assert policy is not None
         return policy
 
     # -- hooks in the class style ---------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class RolloutWorker:
         lesson_id = self.curriculum.sample(float(chance.lesson))
         context = self._lesson_context(chance.on_rollout_start, lesson_id)
         self.plugins.emit.on_rollout_start(context=context)
-        rollout: Rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout)
+        rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout)
         rollout.weights_version = self.weights_version
         self.step += 1
         if "mean_reward" in rollout.stats:
