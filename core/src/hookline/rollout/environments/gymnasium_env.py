@@ -1,0 +1,82 @@
+"""Any Gymnasium environment, by its id or from a factory: what its spaces mean to a policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hookline.plugins.errors import did_you_mean
+from hookline.policies.actions import Actions, Continuous, Discrete
+from hookline.policies.frameworks import require_framework
+from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+__all__ = ["actions_of", "actor_of", "factory_of", "gymnasium_names", "observation_size_of", "observer_of"]
+
+Factory = Callable[[], "gymnasium.Env[Any, Any]"]
+
+
+def gymnasium_names() -> list[str]:
+    """The ids that Gymnasium knows."""
+    gymnasium = require_framework("gymnasium", "a Gymnasium environment")
+    return list(gymnasium.registry)
+
+
+def factory_of(environment_id: str) -> Factory:
+    """A function that makes the environment with this id; an id that nobody registered is an error now, not later."""
+    gymnasium = require_framework("gymnasium", f"environment {environment_id!r}")
+    try:
+        gymnasium.spec(environment_id)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        nearest = did_you_mean(environment_id, gymnasium.registry)
+        raise UnknownEnvironmentError(f"Gymnasium has no environment {environment_id!r}{nearest}: {error}") from error
+    return lambda: gymnasium.make(environment_id)
+
+
+def observation_size_of(name: str, space: Any) -> int:
+    """The length of the vector that a policy sees."""
+    spaces = require_framework("gymnasium", f"environment {name!r}").spaces
+    if isinstance(space, spaces.Box):
+        return math.prod(space.shape)
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    raise UnsupportedSpaceError(
+        f"environment {name!r} has the observation space {space!r}: Box and Discrete are supported, "
+        "so flatten it with gymnasium.wrappers.FlattenObservation in a factory"
+    )
+
+
+def actions_of(name: str, space: Any) -> Actions:
+    """What a policy chooses from."""
+    spaces = require_framework("gymnasium", f"environment {name!r}").spaces
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return Continuous(space.shape[0], tuple(space.low.tolist()), tuple(space.high.tolist()))
+    raise UnsupportedSpaceError(
+        f"environment {name!r} has the action space {space!r}: Discrete and one-dimensional Box are supported, "
+        "so map it to one of them with gymnasium.wrappers.TransformAction in a factory"
+    )
+
+
+def observer_of(space: Any) -> Callable[[Any], np.ndarray]:
+    """From an observation to the vector that a policy sees: a Box flattened, a number as a one among zeros."""
+    if not hasattr(space, "n"):
+        return lambda obs: np.asarray(obs, np.float32).reshape(-1)
+    rows = np.eye(int(space.n), dtype=np.float32)
+    start = int(space.start)
+    return lambda obs: rows[int(obs) - start]
+
+
+def actor_of(space: Any) -> Callable[[np.ndarray], Any]:
+    """From a policy's action to the action that the environment wants, within its bounds."""
+    if hasattr(space, "n"):
+        start = int(space.start)
+        return lambda action: int(action) + start
+    low, high, dtype = space.low, space.high, space.dtype
+    return lambda action: np.minimum(np.maximum(action, low), high).astype(dtype)
