@@ -45,12 +45,14 @@ def add_findings(
     if reports is not None:
         names += ["verification_score", "verification_result", "verification_message", "verification_details"]
         results = map(RESULTS.__getitem__, reports.codes.tolist())
-        judged = zip(metadata, reports.scores.tolist(), results, reports.messages, strict=True)
-        for index, (own, score, result, message) in enumerate(judged):
+        columns = reports.columns
+        indices = range(len(metadata))
+        judged = zip(metadata, indices, reports.scores.tolist(), results, reports.messages, strict=True)
+        for own, index, score, result, message in judged:
             own["verification_score"] = score
             own["verification_result"] = result
             own["verification_message"] = message
-            own["verification_details"] = VerifierDetails(reports.columns, index)
+            own["verification_details"] = VerifierDetails(columns, index)
     return [
         record if episode is record else {**episode, **{name: record.metadata[name] for name in names}}
         for episode, record in zip(given, batch.episodes, strict=True)

@@ -93,6 +93,8 @@ class Quality:
 
 def join(parts: Sequence[Quality]) -> Quality:
     """The quality of several batches together."""
+    if len(parts) == 1:
+        return parts[0]
     return Quality(
         np.concatenate([part.rewards for part in parts]),
         np.concatenate([part.accepted for part in parts]),

@@ -45,7 +45,6 @@ WIDEST_TABLE: Final = 512
 """Words of a text up to which its hashes are sorted together with those of other texts."""
 NO_WORD: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
-MIX: Final = np.uint64(0xD6E8FEB86659FD93)
 FIRST_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 
 Integers = npt.NDArray[np.int64]
@@ -152,8 +151,8 @@ def _hash_words(block: TextBlock, starts: Integers, ends: Integers) -> npt.NDArr
     lengths = ends - starts
     keys = eight_bytes[starts]
     keys &= FIRST_BYTES.take(lengths, mode="clip")
+    # Words of up to eight bytes are their own hash, but for those that end in NULs: hence the length.
     keys *= GOLDEN
-    keys ^= keys >> np.uint64(32)
     keys += lengths.view(np.uint64)
     longer, offset = np.flatnonzero(lengths > 8), 8
     while len(longer) and offset < HASHED_BY_COLUMN:
@@ -165,5 +164,4 @@ def _hash_words(block: TextBlock, starts: Integers, ends: Integers) -> npt.NDArr
         longer = longer[lengths[longer] > offset]
     for word in longer.tolist():
         keys[word] = hash(block.data[starts[word] : ends[word]]) & 0xFFFFFFFFFFFFFFFF
-    keys *= MIX
     return keys
