@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hookline import PluginManager
 from hookline.plugins import PluginError
 from hookline.plugins.manager import Overrides
-from hookline_hookspecs import At, Cycle, Every, HookContext, TrainerState, hookimpl
+from hookline_hookspecs import At, Cycle, Every, HookContext, Rollout, TrainerState, hookimpl
 
 
 class Watcher:
@@ -128,7 +128,7 @@ def test_rollout_events_count_by_the_workers_step_and_reports_by_their_own(hookl
 
     class Both:
         @hookimpl(every=3)
-        def on_rollout_start(self, context):
+        def on_rollout_end(self, context):
             seen.append(("rollout", context.step))
 
         @hookimpl(every=2)
@@ -137,7 +137,7 @@ def test_rollout_events_count_by_the_workers_step_and_reports_by_their_own(hookl
 
     hookline_manager.register(Both())
     for step in range(4):
-        hookline_manager.emit.on_rollout_start(context=HookContext(step=step))
+        hookline_manager.emit.on_rollout_end(context=HookContext(step=step), rollout=Rollout())
         hookline_manager.emit.log_metrics(report_data={}, step=step)
     assert seen == [("report", 2), ("rollout", 3)]
 

@@ -18,8 +18,6 @@ from hookline.rollout.errors import LessonError, RolloutError
 from hookline.testing import EventRecorder
 from hookline_hookspecs import HookContext, Rollout, hookimpl
 
-CLOCK = pytest.mark.xfail(reason="`Event.clock_source` takes the argument `rollout` for the clock of that name")
-
 
 def quiet(**fields) -> RolloutWorkerConfig:
     """A worker without evaluations."""
@@ -103,7 +101,6 @@ def test_a_reward_that_is_no_number_in_a_scan_is_an_error_that_says_where() -> N
         worker.rollout()
 
 
-@CLOCK
 def test_a_plugin_hears_of_rollouts_by_its_own_schedule(hookline_manager) -> None:
     class Listener:
         def __init__(self) -> None:

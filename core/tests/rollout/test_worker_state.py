@@ -15,8 +15,6 @@ from hookline.rollout.runners.jax_scan import scan_rollout
 from hookline.rollout.text import arithmetic_lessons
 from hookline_hookspecs import HookContext, hookimpl
 
-CLOCK = pytest.mark.xfail(reason="`Event.clock_source` takes the argument `rollout` for the clock of that name")
-
 
 def cartpole_config(**fields) -> RolloutWorkerConfig:
     return RolloutWorkerConfig(CurriculumConfig(micro_eval_frequency=2, eval_frequency=4, eval_n_examples=8), **fields)
@@ -49,7 +47,6 @@ def test_a_restored_worker_goes_on_bit_for_bit(config) -> None:
     assert resumed.state_dict() == uninterrupted.state_dict()
 
 
-@CLOCK
 def test_a_restored_worker_is_not_due_again_for_what_was_done(hookline_manager) -> None:
     class Listener:
         def __init__(self) -> None:

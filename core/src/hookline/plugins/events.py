@@ -52,9 +52,9 @@ class Event:
     @property
     def clock_source(self) -> str:
         """Where the clock's time is among the arguments, as Python source."""
-        if self.clock in self.arguments:
-            return self.clock
-        return "context.step" if self.clock == "rollout" else f"state.{self.clock}"
+        if self.clock == "rollout":
+            return "context.step"  # an argument of that name is the rollout itself
+        return self.clock if self.clock in self.arguments else f"state.{self.clock}"
 
     def read_clock(self, arguments: Mapping[str, Any]) -> int:
         """The clock's time, from the arguments of an emission."""
