@@ -78,6 +78,12 @@ def test_a_schedule_that_makes_no_sense_says_why(make, message: str) -> None:
     assert str(caught.value) == message
 
 
+def test_a_schedule_can_be_read_by_a_person() -> None:
+    assert str(Every(10)) == "every 10"
+    assert str(Every(10, start=20, stop=40) | At([3])) == "(every 10 after 20 up to 40 or at 3)"
+    assert str(Cycle(5, [0, 3]) & Every(2)) == "(0, 3 in cycles of 5 and every 2)"
+
+
 def test_a_schedule_combines_with_schedules_only() -> None:
     with pytest.raises(TypeError, match="a schedule is a number of ticks, Every, Cycle or At, not 'ten'"):
         Every(2) | "ten"  # type: ignore[operator]

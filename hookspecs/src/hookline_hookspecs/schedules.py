@@ -59,6 +59,10 @@ class Every(Schedule):
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"Every({self.n}) is never due: stop={self.stop} is not after start={self.start}")
 
+    def __str__(self) -> str:
+        limits = [f"after {self.start}"] * (self.start != 0) + [f"up to {self.stop}"] * (self.stop is not None)
+        return " ".join([f"every {self.n}", *limits])
+
     def next_after(self, tick: int) -> int | None:
         candidate = (max(tick, self.start) // self.n + 1) * self.n
         return None if self.stop is not None and candidate > self.stop else candidate
@@ -91,6 +95,9 @@ class Cycle(Schedule):
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "active", positions)
 
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.active))} in cycles of {self.length}"
+
     def next_after(self, tick: int) -> int:
         cycle, position = divmod(tick, self.length)
         later = bisect_right(self.active, position)
@@ -115,6 +122,9 @@ class At(Schedule):
             raise ValueError("At([]) is never due: list at least one tick")
         object.__setattr__(self, "ticks", listed)
 
+    def __str__(self) -> str:
+        return f"at {', '.join(map(str, self.ticks))}"
+
     def next_after(self, tick: int) -> int | None:
         later = bisect_right(self.ticks, tick)
         return self.ticks[later] if later < len(self.ticks) else None
@@ -130,6 +140,9 @@ class Either(Schedule):
 
     one: Schedule
     other: Schedule
+
+    def __str__(self) -> str:
+        return f"({self.one} or {self.other})"
 
     def next_after(self, tick: int) -> int | None:
         candidates = [c for c in (self.one.next_after(tick), self.other.next_after(tick)) if c is not None]
@@ -150,6 +163,9 @@ class Both(Schedule):
 
     one: Schedule
     other: Schedule
+
+    def __str__(self) -> str:
+        return f"({self.one} and {self.other})"
 
     def next_after(self, tick: int) -> int | None:
         # Past the horizon both sets repeat, so a tick that is not shared within one period never will be.

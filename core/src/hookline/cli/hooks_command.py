@@ -87,14 +87,14 @@ def _event_lines(event: Event) -> Iterator[str]:
 
 
 def _table(events: list[Event]) -> Table:
-    table = Table()
-    for heading in ("phase", "event", "kind", "clock", "scope", "what it says"):
-        table.add_column(heading, overflow="fold")
+    table = Table(caption="hookline hooks EVENT shows all about one", caption_justify="left")
+    table.add_column("event", no_wrap=True)
+    table.add_column("kind")
+    table.add_column("clock")
+    table.add_column("what it says")
     for phase, members in itertools.groupby(events, key=lambda event: event.phase):
         table.add_section()
-        for number, event in enumerate(members):
-            summary = parse_contract(event.doc).summary
-            table.add_row(
-                "" if number else phase, escape(event.signature), event.kind, event.clock, event.scope, escape(summary)
-            )
+        table.add_row(f"[bold]{phase}[/]")
+        for event in members:
+            table.add_row(f"  {event.name}", event.kind, event.clock, escape(parse_contract(event.doc).summary))
     return table

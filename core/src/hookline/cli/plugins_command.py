@@ -84,27 +84,37 @@ def _in_call_order(manager: PluginManager, event: str, listings: Sequence[Plugin
 
 def _print(listings: Sequence[PluginListing], problems: Sequence[str]) -> None:
     console = Console()
-    table = Table()
-    for heading in ("plugin", "distribution", "state", "events", "order", "options"):
+    # Few columns, with several lines each: this has to fit a terminal of 80.
+    table = Table(show_lines=True)
+    for heading in ("plugin", "state", "events", "order and options"):
         table.add_column(heading, overflow="fold")
     for listing in listings:
-        state = f"[{STYLES[listing.state]}]{listing.state}[/]"
         table.add_row(
-            escape(listing.name),
-            escape(f"{listing.distribution} {listing.version}"),
-            f"{state} {escape(listing.reason)}".rstrip(),
-            escape("\n".join(listing.events)),
-            escape(_order(listing)),
-            escape("\n".join(f"{key} = {json.dumps(value)}" for key, value in listing.options.items())),
+            f"[bold]{escape(listing.name)}[/]\n{escape(f'{listing.distribution} {listing.version}')}",
+            _state(listing),
+            escape("\n".join(f"{name} {listing.schedules.get(name, '')}".rstrip() for name in listing.events)),
+            escape("\n".join([*_order(listing), *_options(listing)])),
         )
     if listings:
         console.print(table)
     else:
         console.print("No plugin is installed, or none implements that event. `hookline new-plugin NAME` starts one.")
+    for listing in listings:
+        if listing.reason:
+            verb = "has" if listing.state == "failed" else "is"
+            console.print(f"{escape(listing.name)} {verb} {_state(listing)}: {escape(listing.reason)}", soft_wrap=True)
     for problem in problems:
         console.print(f"[red]problem[/] {escape(problem)}", soft_wrap=True)
 
 
-def _order(listing: PluginListing) -> str:
+def _state(listing: PluginListing) -> str:
+    return f"[{STYLES[listing.state]}]{listing.state}[/]"
+
+
+def _order(listing: PluginListing) -> list[str]:
     said = {"after": listing.after, "before": listing.before, "requires": listing.requires}
-    return "\n".join(f"{relation} {', '.join(names)}" for relation, names in said.items() if names)
+    return [f"{relation} {', '.join(names)}" for relation, names in said.items() if names]
+
+
+def _options(listing: PluginListing) -> list[str]:
+    return [f"{key} = {json.dumps(value)}" for key, value in listing.options.items()]

@@ -28,6 +28,8 @@ class PluginListing:
     """Why it is not active: by what it is disabled, how it failed."""
     events: list[str]
     """The events that it implements; unknown, and empty, for one that is not imported."""
+    schedules: dict[str, str]
+    """When it is due, by event, for those with a schedule."""
     after: list[str]
     before: list[str]
     requires: list[str]
@@ -42,8 +44,7 @@ def list_plugins(manager: PluginManager, records: Iterable[PluginRecord]) -> lis
 
 def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
     state, reason = record.state, record.reason
-    plugin = manager.get_plugin(record.name) if state == "active" else None
-    callers = manager.get_hookcallers(plugin) if plugin is not None else None
+    implementations = manager.implementations_of(record.name) if state == "active" else []
     quarantined = manager.faults.quarantined.get(record.name)
     return PluginListing(
         name=record.name,
@@ -51,7 +52,8 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
         version=record.installed.version,
         state="quarantined" if quarantined else state,
         reason=quarantined or reason,
-        events=[name for name in manager.events if any(caller.name == name for caller in callers or ())],
+        events=list(dict.fromkeys(own.event.name for own in implementations)),
+        schedules={own.event.name: str(own.schedule) for own in implementations if own.schedule is not None},
         after=list(record.constraints.after),
         before=list(record.constraints.before),
         requires=list(record.constraints.requires),

@@ -233,6 +233,11 @@ class PluginManager(pluggy.PluginManager):
                 self._reorder(caller)
         self._rebuild_emitters()
 
+    def implementations_of(self, name: str) -> list[Implementation]:
+        """What a plugin implements, in the order of the events."""
+        own = [implementation for implementation in self._implementations.values() if implementation.plugin == name]
+        return sorted(own, key=lambda implementation: list(self._events).index(implementation.event.name))
+
     # -- emission -------------------------------------------------------------------------------------------------
 
     def _rebuild_emitters(self) -> None:

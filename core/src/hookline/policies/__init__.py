@@ -1,0 +1,29 @@
+"""Policies: each is one specification with two forwards, torch for training and JAX for rollouts.
+
+    policy = MLPPolicy(observation_size=4, actions=Discrete(2))
+    weights = policy.initial_weights(seed=0)            # a flat dictionary of NumPy arrays
+    module = policy.torch_module(weights)               # an nn.Module with parameters of the same names
+    logits, value = mlp_jax.forward(policy, weights, obs)
+
+A specification is plain data: it travels as config, and neither framework is imported before its forward is asked for.
+Weights travel as flat dictionaries of arrays (`to_numpy`, `to_jax`), never as pickles.
+"""
+
+from hookline.policies.actions import Actions, Continuous, Discrete
+from hookline.policies.frameworks import MissingFrameworkError
+from hookline.policies.mlp import MLPPolicy
+from hookline.policies.transformer import TransformerPolicy
+from hookline.policies.weights import WeightsError, check_weights, to_jax, to_numpy
+
+__all__ = [
+    "Actions",
+    "Continuous",
+    "Discrete",
+    "MLPPolicy",
+    "MissingFrameworkError",
+    "TransformerPolicy",
+    "WeightsError",
+    "check_weights",
+    "to_jax",
+    "to_numpy",
+]

@@ -1,0 +1,79 @@
+"""`MLPPolicy`: an actor and a critic that share nothing, each a multi-layer perceptron with tanh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from hookline.policies.actions import Actions, Discrete
+from hookline.policies.frameworks import require_framework
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hookline.policies.mlp_torch import ActorCritic
+
+__all__ = ["MLPPolicy"]
+
+
+@dataclass(frozen=True)
+class MLPPolicy:
+    """An actor-critic for observations that are vectors.
+
+    Its weights are `actor.<layer>.weight` (outputs x inputs), `actor.<layer>.bias`, the same under `critic`, and for
+    continuous actions `log_std`, the logarithm of the deviation, which does not depend on the observation.
+    """
+
+    observation_size: int
+    actions: Actions
+    hidden: tuple[int, ...] = (64, 64)
+
+    @property
+    def action_outputs(self) -> int:
+        """The width of the actor's last layer: logits, or means."""
+        return self.actions.n if isinstance(self.actions, Discrete) else self.actions.size
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each weight by name."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for network, outputs in (("actor", self.action_outputs), ("critic", 1)):
+            sizes = (self.observation_size, *self.hidden, outputs)
+            for layer, (before, after) in enumerate(pairwise(sizes)):
+                shapes[f"{network}.{layer}.weight"] = (after, before)
+                shapes[f"{network}.{layer}.bias"] = (after,)
+        if not isinstance(self.actions, Discrete):
+            shapes["log_std"] = (self.actions.size,)
+        return shapes
+
+    def initial_weights(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """Orthogonal weights, small for the actor's last layer so that no action is preferred at first; zero biases."""
+        np = require_framework("numpy", "a policy")
+        generator = np.random.default_rng(seed)
+        last = len(self.hidden)
+        weights = {}
+        for name, shape in self.shapes().items():
+            if not name.endswith(".weight"):
+                weights[name] = np.zeros(shape, np.float32)
+                continue
+            network, layer, _ = name.split(".")
+            gain = math.sqrt(2) if int(layer) < last else (0.01 if network == "actor" else 1.0)
+            weights[name] = (gain * _orthogonal(np, generator, shape)).astype(np.float32)
+        return weights
+
+    def torch_module(self, weights: Mapping[str, Any] | None = None) -> ActorCritic:
+        """The policy as a torch module for training, with these weights or fresh ones."""
+        require_framework("torch", "training a policy")
+        from hookline.policies.mlp_torch import ActorCritic
+
+        return ActorCritic(self, self.initial_weights() if weights is None else weights)
+
+
+def _orthogonal(np: Any, generator: Any, shape: tuple[int, ...]) -> Any:
+    rows, columns = shape
+    square = generator.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(square)
+    q = q * np.sign(np.diag(r))
+    return q if rows >= columns else q.T

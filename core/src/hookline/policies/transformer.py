@@ -1,0 +1,85 @@
+"""`TransformerPolicy`: a small decoder-only transformer, laid out as GPT-2."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hookline.plugins.errors import HooklineError
+from hookline.policies.frameworks import require_framework
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hookline.policies.transformer_torch import Transformer
+
+__all__ = ["TransformerPolicy"]
+
+
+@dataclass(frozen=True)
+class TransformerPolicy:
+    """Learnt positions, layer norm before each half of a block, GELU, and an output tied to the token embedding.
+
+    Matrices are outputs x inputs. `attention.qkv` holds queries, keys and values one after the other.
+    """
+
+    vocabulary: int
+    width: int = 128
+    layers: int = 2
+    heads: int = 4
+    context: int = 128
+    """The longest sequence, prompt and response together."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise HooklineError(f"width {self.width} cannot be divided among {self.heads} heads")
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each weight by name."""
+        width = self.width
+        shapes: dict[str, tuple[int, ...]] = {
+            "token_embedding.weight": (self.vocabulary, width),
+            "position_embedding.weight": (self.context, width),
+        }
+        for block in range(self.layers):
+            for name, shape in {
+                "norm1": (width,),
+                "attention.qkv": (3 * width, width),
+                "attention.out": (width, width),
+                "norm2": (width,),
+                "mlp.up": (4 * width, width),
+                "mlp.down": (width, 4 * width),
+            }.items():
+                shapes[f"blocks.{block}.{name}.weight"] = shape
+                shapes[f"blocks.{block}.{name}.bias"] = shape[:1]
+        shapes["norm.weight"] = shapes["norm.bias"] = (width,)
+        return shapes
+
+    def initial_weights(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """GPT-2's: deviation 0.02, less for what is added to the residual stream; norms are one, biases zero."""
+        np = require_framework("numpy", "a policy")
+        generator = np.random.default_rng(seed)
+        weights = {}
+        for name, shape in self.shapes().items():
+            if name.endswith(".bias"):
+                weights[name] = np.zeros(shape, np.float32)
+            elif len(shape) == 1:
+                weights[name] = np.ones(shape, np.float32)
+            else:
+                joins_residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
+                deviation = 0.02 / math.sqrt(2 * self.layers) if joins_residual else 0.02
+                weights[name] = generator.normal(0.0, deviation, shape).astype(np.float32)
+        return weights
+
+    def torch_module(self, weights: Mapping[str, Any] | None = None) -> Transformer:
+        """The policy as a torch module for training, with these weights or fresh ones."""
+        require_framework("torch", "training a policy")
+        from hookline.policies.transformer_torch import Transformer
+
+        return Transformer(self, self.initial_weights() if weights is None else weights)

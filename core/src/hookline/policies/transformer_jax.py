@@ -1,0 +1,126 @@
+"""The JAX forward of `TransformerPolicy`, as pure functions: of whole sequences, or of one token and a cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hookline.policies.transformer import TransformerPolicy
+
+__all__ = ["Cache", "decode", "forward", "prefill", "token_logprobs"]
+
+Weights = Mapping[str, jax.Array]
+
+MASKED = -1e30
+"""Stands for minus infinity among attention scores: a row where nothing is visible stays a number."""
+
+
+class Cache(NamedTuple):
+    """Keys and values of every block, and which slots hold a token that may be seen."""
+
+    keys: tuple[jax.Array, ...]
+    values: tuple[jax.Array, ...]
+    visible: jax.Array
+
+
+def forward(
+    policy: TransformerPolicy, weights: Weights, tokens: jax.Array, valid: jax.Array | None = None
+) -> jax.Array:
+    """Logits of the next token at every position of (batch, length) tokens.
+
+    :param valid: false where a token is padding, which no other token sees and which counts for no position.
+    """
+    valid = jnp.ones(tokens.shape, bool) if valid is None else valid
+    x, _, _ = _run_blocks(policy, weights, tokens, valid)
+    return _logits(weights, x)
+
+
+def token_logprobs(
+    policy: TransformerPolicy, weights: Weights, tokens: jax.Array, valid: jax.Array | None = None
+) -> jax.Array:
+    """The log-probability of each token but the first, given those before it: (batch, length - 1)."""
+    logprobs = jax.nn.log_softmax(forward(policy, weights, tokens, valid)[:, :-1])
+    return jnp.take_along_axis(logprobs, tokens[:, 1:, None], axis=-1)[..., 0]
+
+
+def prefill(
+    policy: TransformerPolicy, weights: Weights, tokens: jax.Array, valid: jax.Array, slots: int
+) -> tuple[jax.Array, Cache]:
+    """Read prompts, padded on the left; returns the next token's logits and a cache of so many slots."""
+    x, keys, values = _run_blocks(policy, weights, tokens, valid)
+    room = slots - tokens.shape[1]
+    cache = Cache(
+        keys=tuple(jnp.pad(k, ((0, 0), (0, 0), (0, room), (0, 0))) for k in keys),
+        values=tuple(jnp.pad(v, ((0, 0), (0, 0), (0, room), (0, 0))) for v in values),
+        visible=jnp.pad(valid, ((0, 0), (0, room))),
+    )
+    return _logits(weights, x[:, -1]), cache
+
+
+def decode(
+    policy: TransformerPolicy, weights: Weights, token: jax.Array, position: jax.Array, slot: jax.Array, cache: Cache
+) -> tuple[jax.Array, Cache]:
+    """Read one more token of each sequence into `slot`; returns the next token's logits."""
+    batch = token.shape[0]
+    visible = cache.visible.at[:, slot].set(True)
+    x = weights["token_embedding.weight"][token] + weights["position_embedding.weight"][position]
+    keys, values = list(cache.keys), list(cache.values)
+    for block in range(policy.layers):
+        name = f"blocks.{block}"
+        qkv = _linear(weights, f"{name}.attention.qkv", _norm(weights, f"{name}.norm1", x))
+        q, k, v = qkv.reshape(batch, 3, policy.heads, policy.head_width).swapaxes(0, 1)
+        keys[block] = jax.lax.dynamic_update_slice_in_dim(keys[block], k[:, :, None], slot, axis=2)
+        values[block] = jax.lax.dynamic_update_slice_in_dim(values[block], v[:, :, None], slot, axis=2)
+        scores = jnp.einsum("bhd,bhsd->bhs", q, keys[block]) / math.sqrt(policy.head_width)
+        attention = jax.nn.softmax(jnp.where(visible[:, None], scores, MASKED))
+        mixed = jnp.einsum("bhs,bhsd->bhd", attention, values[block]).reshape(batch, policy.width)
+        x = x + _linear(weights, f"{name}.attention.out", mixed)
+        x = x + _feedforward(weights, name, x)
+    return _logits(weights, x), Cache(tuple(keys), tuple(values), visible)
+
+
+def _run_blocks(
+    policy: TransformerPolicy, weights: Weights, tokens: jax.Array, valid: jax.Array
+) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
+    batch, length = tokens.shape
+    positions = jnp.maximum(jnp.cumsum(valid, axis=1) - 1, 0)
+    itself = jnp.eye(length, dtype=bool)
+    visible = ((jnp.tril(jnp.ones((length, length), bool)) & valid[:, None, :]) | itself)[:, None]
+    x = weights["token_embedding.weight"][tokens] + weights["position_embedding.weight"][positions]
+    keys, values = [], []
+    for block in range(policy.layers):
+        name = f"blocks.{block}"
+        qkv = _linear(weights, f"{name}.attention.qkv", _norm(weights, f"{name}.norm1", x))
+        q, k, v = qkv.reshape(batch, length, 3, policy.heads, policy.head_width).transpose(2, 0, 3, 1, 4)
+        scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(policy.head_width)
+        attention = jax.nn.softmax(jnp.where(visible, scores, MASKED))
+        mixed = jnp.einsum("bhqk,bhkd->bhqd", attention, v).swapaxes(1, 2).reshape(batch, length, policy.width)
+        x = x + _linear(weights, f"{name}.attention.out", mixed)
+        x = x + _feedforward(weights, name, x)
+        keys.append(k)
+        values.append(v)
+    return x, keys, values
+
+
+def _feedforward(weights: Weights, name: str, x: jax.Array) -> jax.Array:
+    hidden = _linear(weights, f"{name}.mlp.up", _norm(weights, f"{name}.norm2", x))
+    return _linear(weights, f"{name}.mlp.down", jax.nn.gelu(hidden, approximate=True))
+
+
+def _logits(weights: Weights, x: jax.Array) -> jax.Array:
+    return _norm(weights, "norm", x) @ weights["token_embedding.weight"].T
+
+
+def _linear(weights: Weights, name: str, x: jax.Array) -> jax.Array:
+    return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+
+def _norm(weights: Weights, name: str, x: jax.Array) -> jax.Array:
+    mean = x.mean(-1, keepdims=True)
+    centred = x - mean
+    variance = (centred**2).mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + 1e-5) * weights[f"{name}.weight"] + weights[f"{name}.bias"]

@@ -1,0 +1,24 @@
+"""The rollout worker: it samples a lesson from a curriculum, plays it with the current weights, and announces it.
+
+    worker = RolloutWorker(RolloutWorkerConfig())       # a small CartPole worker
+    worker.run(steps=100)
+    rollouts = worker.take_rollouts()
+
+Importing this package imports no framework; a worker imports JAX when it is made, and never torch.
+"""
+
+from hookline.rollout.config import RolloutWorkerConfig, SamplingConfig
+from hookline.rollout.coordinator import create_rollout_coordinator
+from hookline.rollout.curriculum import Curriculum
+from hookline.rollout.lessons import CurriculumConfig, Lesson
+from hookline.rollout.worker import RolloutWorker
+
+__all__ = [
+    "Curriculum",
+    "CurriculumConfig",
+    "Lesson",
+    "RolloutWorker",
+    "RolloutWorkerConfig",
+    "SamplingConfig",
+    "create_rollout_coordinator",
+]

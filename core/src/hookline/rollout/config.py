@@ -1,0 +1,73 @@
+"""`RolloutWorkerConfig`: all that a worker is built from, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hookline.policies import MLPPolicy, TransformerPolicy
+from hookline.rollout.errors import RolloutError
+from hookline.rollout.lessons import CurriculumConfig
+from hookline.rollout.text.tokenizer import CharacterTokenizer
+
+__all__ = ["RolloutWorkerConfig", "SamplingConfig", "check_config"]
+
+
+@dataclass
+class SamplingConfig:
+    """How responses to text lessons are sampled."""
+
+    samples_per_prompt: int = 1
+    temperature: float = 1.0
+    top_k: int | None = None
+    """Sample among the so many likeliest tokens only; None for all."""
+
+
+@dataclass
+class RolloutWorkerConfig:
+    """A small CartPole worker, unless said otherwise."""
+
+    curriculum_config: CurriculumConfig = field(default_factory=CurriculumConfig)
+    policy: MLPPolicy | TransformerPolicy | None = None
+    """None for one that suits the first lesson."""
+    num_environments: int = 8
+    """Copies of an environment that are played side by side; for text, prompts in a rollout."""
+    steps_per_rollout: int = 128
+    """Steps in each copy of an environment."""
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    tokenizer: CharacterTokenizer = field(default_factory=CharacterTokenizer)
+    max_staleness: int | None = None
+    """Rollouts made by weights more than so many versions old are dropped; None keeps all."""
+    max_waiting: int = 64
+    """How many rollouts may wait to be taken; the oldest make room."""
+    seed: int = 0
+    worker_index: int = 0
+    """This worker among its like. Only worker 0 evaluates."""
+    compilation_cache: Path | None = None
+    """A folder where JAX keeps what it compiled, for the next process."""
+
+
+def check_config(config: RolloutWorkerConfig) -> None:
+    """Raise an error that lists every number that makes no sense."""
+    at_least_one = {
+        "num_environments": config.num_environments,
+        "steps_per_rollout": config.steps_per_rollout,
+        "max_waiting": config.max_waiting,
+        "sampling.samples_per_prompt": config.sampling.samples_per_prompt,
+        "curriculum_config.eval_n_examples": config.curriculum_config.eval_n_examples,
+        "curriculum_config.micro_eval_n_examples": config.curriculum_config.micro_eval_n_examples,
+    }
+    faults = [f"{name} must be at least 1, got {value!r}" for name, value in at_least_one.items() if value < 1]
+    if config.sampling.temperature <= 0:
+        faults.append(f"sampling.temperature must be greater than 0, got {config.sampling.temperature!r}")
+    if config.sampling.top_k is not None and not 1 <= config.sampling.top_k <= config.tokenizer.size:
+        faults.append(f"sampling.top_k must be 1 to {config.tokenizer.size} or None, got {config.sampling.top_k!r}")
+    if config.max_staleness is not None and config.max_staleness < 0:
+        faults.append(f"max_staleness must be 0 or more, or None, got {config.max_staleness!r}")
+    if not 0 <= config.curriculum_config.smoothing < 1:
+        faults.append(f"curriculum_config.smoothing must be 0 up to 1, got {config.curriculum_config.smoothing!r}")
+    if not 0 < config.curriculum_config.sampling_floor <= 1:
+        floor = config.curriculum_config.sampling_floor
+        faults.append(f"curriculum_config.sampling_floor must be greater than 0 and at most 1, got {floor!r}")
+    if faults:
+        raise RolloutError("RolloutWorkerConfig: " + "; ".join(faults))

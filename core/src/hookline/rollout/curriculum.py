@@ -1,0 +1,179 @@
+"""`Curriculum`: which lesson comes next, which is unlocked, and which has been learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from hookline.plugins.errors import did_you_mean
+from hookline.rollout.errors import CurriculumError
+from hookline.rollout.lessons import CurriculumConfig, Lesson
+
+__all__ = ["Curriculum", "Standing"]
+
+Change = Literal["unlocked", "graduated"]
+
+
+@dataclass
+class Standing:
+    """How a lesson stands."""
+
+    unlocked: bool = False
+    graduated: bool = False
+    success: float | None = None
+    """The moving average of the share of successes in training; None before the first episode."""
+    history: list[float] = field(default_factory=list)
+    """The latest values of `success`, as many as the lesson's window."""
+    evaluated_success: float | None = None
+    """The share of successes in the latest evaluation of all lessons; None before the first."""
+
+
+class Curriculum:
+    """Keeps the standing of each lesson, from the rewards it is told of. It draws no random numbers itself."""
+
+    def __init__(self, config: CurriculumConfig) -> None:
+        self._config = config
+        self.lessons: dict[str, Lesson] = _by_id(config.lessons)
+        _check_dependencies(self.lessons)
+        self.standings: dict[str, Standing] = {
+            name: Standing(unlocked=not lesson.dependencies) for name, lesson in self.lessons.items()
+        }
+
+    @property
+    def is_complete(self) -> bool:
+        """All lessons have graduated: there is nothing left to learn."""
+        return all(standing.graduated for standing in self.standings.values())
+
+    def success_of(self, lesson_id: str) -> float:
+        """The moving average of success in training, 0 before the first episode."""
+        return self._standing(lesson_id).success or 0.0
+
+    def sampling_weights(self) -> dict[str, float]:
+        """The probability of each lesson that is being learnt: greatest for the half-learnt, and for none too small."""
+        weights = {}
+        for name, standing in self.standings.items():
+            if standing.unlocked and not standing.graduated:
+                success = standing.success or 0.0
+                weights[name] = max(4 * success * (1 - success), self._config.sampling_floor)
+        total = sum(weights.values())
+        return {name: weight / total for name, weight in weights.items()}
+
+    def sample(self, uniform: float) -> str:
+        """The lesson that a number drawn from 0..1 falls on."""
+        weights = self.sampling_weights()
+        if not weights:
+            raise CurriculumError("all lessons have graduated: the run is complete")
+        for name, weight in weights.items():
+            uniform -= weight
+            if uniform < 0:
+                return name
+        return next(reversed(weights))  # what rounding left over
+
+    def record_training(self, lesson_id: str, rewards: Iterable[float | None]) -> None:
+        """Take note of the rewards of a rollout's episodes. Those that are None say nothing."""
+        standing, lesson = self._standing(lesson_id), self.lessons[lesson_id]
+        share = _share_of_successes(lesson, rewards)
+        if share is None:
+            return
+        keep = self._config.smoothing
+        standing.success = share if standing.success is None else keep * standing.success + (1 - keep) * share
+        standing.history = [*standing.history, standing.success][-lesson.plateau_window :]
+
+    def record_evaluation(self, lesson_id: str, rewards: Iterable[float | None]) -> None:
+        """Take note of the rewards of an evaluation."""
+        share = _share_of_successes(self.lessons[self._known(lesson_id)], rewards)
+        if share is not None:
+            self.standings[lesson_id].evaluated_success = share
+
+    def has_levelled_off(self, lesson_id: str) -> bool:
+        """Whether success in training no longer changes, over a full window."""
+        standing, lesson = self._standing(lesson_id), self.lessons[lesson_id]
+        if len(standing.history) < lesson.plateau_window:
+            return False
+        half = lesson.plateau_window // 2
+        earlier, later = standing.history[:half], standing.history[-half:]
+        return abs(sum(later) - sum(earlier)) / half <= lesson.plateau_tolerance
+
+    def update(self) -> dict[str, Change]:
+        """Unlock and graduate lessons; returns what became of each that changed."""
+        changes: dict[str, Change] = {}
+        for name, lesson in self.lessons.items():
+            standing = self.standings[name]
+            if not standing.unlocked and all(self._is_met(other, at) for other, at in lesson.dependencies.items()):
+                standing.unlocked = True
+                changes[name] = "unlocked"
+            elif standing.unlocked and not standing.graduated and self._is_learnt(name):
+                standing.graduated = True
+                changes[name] = "graduated"
+        return changes
+
+    def _is_met(self, dependency: str, threshold: float) -> bool:
+        standing = self.standings[dependency]
+        # A lesson that has graduated is not played any more, and will get no better.
+        return standing.graduated or (self.success_of(dependency) >= threshold and self.has_levelled_off(dependency))
+
+    def _is_learnt(self, lesson_id: str) -> bool:
+        evaluated = self.standings[lesson_id].evaluated_success
+        reached = evaluated is not None and evaluated >= self.lessons[lesson_id].stop_threshold
+        return reached and self.has_levelled_off(lesson_id)
+
+    def _standing(self, lesson_id: str) -> Standing:
+        return self.standings[self._known(lesson_id)]
+
+    def _known(self, lesson_id: str) -> str:
+        if lesson_id not in self.lessons:
+            raise CurriculumError(f"there is no lesson {lesson_id!r}{did_you_mean(lesson_id, self.lessons)}")
+        return lesson_id
+
+    def state_dict(self) -> dict[str, Any]:
+        """All standings, as JSON can hold them."""
+        return {name: asdict(standing) for name, standing in self.standings.items()}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on from saved standings. Lessons that are new since then begin at the beginning."""
+        restored = {self._known(name): Standing(**standing) for name, standing in state.items()}
+        self.standings.update(restored)
+
+
+def _share_of_successes(lesson: Lesson, rewards: Iterable[float | None]) -> float | None:
+    judged = [reward for reward in rewards if reward is not None]
+    return sum(reward > lesson.success_above for reward in judged) / len(judged) if judged else None
+
+
+def _by_id(lessons: Sequence[Lesson]) -> dict[str, Lesson]:
+    if not lessons:
+        raise CurriculumError("a curriculum needs at least one lesson")
+    by_id: dict[str, Lesson] = {}
+    for lesson in lessons:
+        if lesson.lesson_id in by_id:
+            raise CurriculumError(f"two lessons are called {lesson.lesson_id!r}")
+        if lesson.plateau_window < 2:
+            raise CurriculumError(f"lesson {lesson.lesson_id!r}: plateau_window must be at least 2")
+        by_id[lesson.lesson_id] = lesson
+    return by_id
+
+
+def _check_dependencies(lessons: Mapping[str, Lesson]) -> None:
+    for name, lesson in lessons.items():
+        for dependency in lesson.dependencies:
+            if dependency not in lessons:
+                raise CurriculumError(
+                    f"lesson {name!r} depends on {dependency!r}, which is no lesson{did_you_mean(dependency, lessons)}"
+                )
+    done: set[str] = set()
+    for name in lessons:
+        _check_for_cycle(name, lessons, (), done)
+
+
+def _check_for_cycle(name: str, lessons: Mapping[str, Lesson], path: tuple[str, ...], done: set[str]) -> None:
+    if name in path:
+        cycle = (*path[path.index(name) :], name)
+        raise CurriculumError(
+            "lessons depend on each other in a circle: " + ", ".join(f"{a!r} on {b!r}" for a, b in pairwise(cycle))
+        )
+    if name not in done:
+        for dependency in lessons[name].dependencies:
+            _check_for_cycle(dependency, lessons, (*path, name), done)
+        done.add(name)

@@ -1,0 +1,1 @@
+"""Environments that a lesson can name: JAX-native ones, gymnax's, and Gymnasium's."""

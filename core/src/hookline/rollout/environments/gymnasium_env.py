@@ -1,0 +1,80 @@
+"""Any Gymnasium environment, by its id or from a factory: what its spaces mean to a policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hookline.plugins.errors import did_you_mean
+from hookline.policies.actions import Actions, Continuous, Discrete
+from hookline.policies.frameworks import require_framework
+from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+__all__ = ["action_for", "actions_of", "factory_of", "flat_observation", "gymnasium_names", "observation_size_of"]
+
+Factory = Callable[[], "gymnasium.Env[Any, Any]"]
+
+
+def gymnasium_names() -> list[str]:
+    """The ids that Gymnasium knows."""
+    gymnasium = require_framework("gymnasium", "a Gymnasium environment")
+    return list(gymnasium.registry)
+
+
+def factory_of(environment_id: str) -> Factory:
+    """A function that makes the environment with this id; an id that nobody registered is an error now, not later."""
+    gymnasium = require_framework("gymnasium", f"environment {environment_id!r}")
+    try:
+        gymnasium.spec(environment_id)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        nearest = did_you_mean(environment_id, gymnasium.registry)
+        raise UnknownEnvironmentError(f"Gymnasium has no environment {environment_id!r}{nearest}: {error}") from error
+    return lambda: gymnasium.make(environment_id)
+
+
+def observation_size_of(name: str, space: Any) -> int:
+    """The length of the vector that a policy sees."""
+    spaces = require_framework("gymnasium", f"environment {name!r}").spaces
+    if isinstance(space, spaces.Box):
+        return math.prod(space.shape)
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    raise UnsupportedSpaceError(
+        f"environment {name!r} has the observation space {space!r}: Box and Discrete are supported, "
+        "so flatten it with gymnasium.wrappers.FlattenObservation in a factory"
+    )
+
+
+def actions_of(name: str, space: Any) -> Actions:
+    """What a policy chooses from."""
+    spaces = require_framework("gymnasium", f"environment {name!r}").spaces
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return Continuous(space.shape[0], tuple(space.low.tolist()), tuple(space.high.tolist()))
+    raise UnsupportedSpaceError(
+        f"environment {name!r} has the action space {space!r}: Discrete and one-dimensional Box are supported, "
+        "so map it to one of them with gymnasium.wrappers.TransformAction in a factory"
+    )
+
+
+def flat_observation(space: Any, obs: Any) -> np.ndarray:
+    """An observation as the vector that a policy sees: a Box flattened, a number as one among zeros."""
+    if hasattr(space, "n"):
+        vector = np.zeros(int(space.n), np.float32)
+        vector[int(obs) - int(space.start)] = 1.0
+        return vector
+    return np.asarray(obs, np.float32).reshape(-1)
+
+
+def action_for(space: Any, action: np.ndarray) -> Any:
+    """A policy's action as the environment wants it."""
+    if hasattr(space, "n"):
+        return int(action) + int(space.start)
+    return np.clip(action, space.low, space.high).astype(space.dtype)

@@ -1,0 +1,62 @@
+"""Any gymnax environment by its name, when that package is installed."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hookline.plugins.errors import did_you_mean
+from hookline.policies.actions import Actions, Continuous, Discrete
+from hookline.policies.frameworks import require_framework
+from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
+from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError
+
+__all__ = ["gymnax_environment", "gymnax_names"]
+
+
+def gymnax_names() -> list[str]:
+    """The names that gymnax knows."""
+    return list(require_framework("gymnax", "a gymnax environment").registered_envs)
+
+
+@cache
+def gymnax_environment(name: str) -> JaxEnvironment:
+    """The environment, with observations flattened to vectors. One name gives one object, which compiles once."""
+    gymnax = require_framework("gymnax", f"environment {name!r}")
+    if name not in gymnax.registered_envs:
+        raise UnknownEnvironmentError(f"gymnax has no environment {name!r}{did_you_mean(name, gymnax.registered_envs)}")
+    environment, parameters = gymnax.make(name)
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        obs, state = environment.reset_env(key, parameters)
+        # Some states begin as Python numbers; a scan needs them to be arrays of one type throughout.
+        return jax.tree.map(jnp.asarray, state), _flat(obs)
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> Transition:
+        obs, after, reward, terminated, _ = environment.step_env(key, state, action, parameters)
+        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state)
+        truncated = environment.is_truncated(after, parameters)
+        return Transition(after, _flat(obs), jnp.asarray(reward, jnp.float32), terminated, truncated)
+
+    shape = environment.observation_space(parameters).shape
+    actions = _actions(name, environment.action_space(parameters))
+    return JaxEnvironment(f"gymnax:{name}", math.prod(shape), actions, reset, step)
+
+
+def _flat(obs: jax.Array) -> jax.Array:
+    return jnp.ravel(obs).astype(jnp.float32)
+
+
+def _actions(name: str, space: Any) -> Actions:
+    if type(space).__name__ == "Discrete":
+        return Discrete(int(space.n))
+    if type(space).__name__ == "Box" and len(space.shape) == 1:
+        low, high = (jnp.broadcast_to(jnp.asarray(bound), space.shape).tolist() for bound in (space.low, space.high))
+        return Continuous(space.shape[0], tuple(low), tuple(high))
+    raise UnsupportedSpaceError(
+        f"environment 'gymnax:{name}' has the action space {space!r}: Discrete and one-dimensional Box are supported"
+    )

@@ -1,0 +1,50 @@
+"""From what a lesson names to an environment: our own by name, a plugin's, Gymnasium's, then gymnax's."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hookline.plugins.errors import did_you_mean
+from hookline.rollout.environments.cartpole import CARTPOLE
+from hookline.rollout.environments.gymnasium_env import Factory, factory_of, gymnasium_names
+from hookline.rollout.environments.gymnax_env import gymnax_environment, gymnax_names
+from hookline.rollout.environments.jax_environment import JaxEnvironment
+from hookline.rollout.errors import UnknownEnvironmentError
+
+__all__ = ["find_environment"]
+
+NATIVE = {CARTPOLE.name: CARTPOLE}
+
+
+def find_environment(name: str, offered: Mapping[str, Any] | None = None) -> JaxEnvironment | Factory | Any:
+    """The environment that goes by a name.
+
+    `gymnax:NAME` and `gymnasium:ID` say whose is meant. Without that, a name that several know is the first's in the
+    order above: what a name means does not depend on whether gymnax happens to be installed.
+
+    :param offered: environments by name, as plugins give them in `register_environments`.
+    """
+    source, _, rest = name.partition(":")
+    if source == "gymnax":
+        return gymnax_environment(rest)
+    if source == "gymnasium":
+        return factory_of(rest)
+    if name in NATIVE:
+        return NATIVE[name]
+    if offered and name in offered:
+        return offered[name]
+    has_gymnax = importlib.util.find_spec("gymnax") is not None
+    finders: list[tuple[Callable[[], list[str]], Callable[[str], Any]]] = [(gymnasium_names, factory_of)]
+    if has_gymnax:
+        finders.append((gymnax_names, gymnax_environment))
+    known = [*NATIVE, *(offered or ())]
+    for names, find in finders:
+        if name in names():
+            return find(name)
+        known += names()
+    if source != name:
+        return factory_of(name)  # Gymnasium's `module:ID`, where importing the module registers the id
+    missing = "" if has_gymnax else '; for gymnax\'s, pip install "hookline[gymnax]"'
+    raise UnknownEnvironmentError(f"there is no environment {name!r}{did_you_mean(name, known)}{missing}")

@@ -1,0 +1,214 @@
+"""Lessons in Gymnasium environments: several copies step by step, and one call of the policy for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hookline.policies import Continuous, MLPPolicy, mlp_jax
+from hookline.rollout.environments.gymnasium_env import (
+    Factory,
+    action_for,
+    actions_of,
+    flat_observation,
+    observation_size_of,
+)
+from hookline.rollout.errors import LessonError
+from hookline.rollout.lessons import Lesson
+from hookline.rollout.runners.control_arrays import control_rollout
+from hookline.rollout.runners.control_policy import check_control_policy
+from hookline.rollout.runners.jax_runner import EVALUATION_STEP_LIMIT
+from hookline.rollout.runners.jax_scan import next_values_of
+from hookline_hookspecs import Rollout
+
+__all__ = ["GymnasiumRunner"]
+
+
+class EnvironmentCopy:
+    """One environment and the episode it is in. Whatever it raises comes out as an error that says where."""
+
+    def __init__(self, lesson: Lesson, name: str, factory: Factory, index: int) -> None:
+        self._where = f"lesson {lesson.lesson_id!r}: environment {name!r} (copy {index})"
+        self._limit = lesson.max_episode_steps
+        with self._attributed("when it was made"):
+            self.environment = factory()
+        self.episode = 0
+        self.length = 0
+        self.total_reward = 0.0
+
+    def reset(self, seed: int | None = None) -> np.ndarray:
+        with self._attributed(f"when episode {self.episode} was started"):
+            obs, _ = self.environment.reset(seed=seed)
+        self.length = 0
+        self.total_reward = 0.0
+        return flat_observation(self.environment.observation_space, obs)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
+        with self._attributed(f"at step {self.length} of episode {self.episode}"):
+            obs, reward, terminated, truncated, _ = self.environment.step(
+                action_for(self.environment.action_space, action)
+            )
+        reward = float(reward)
+        if not math.isfinite(reward):
+            raise LessonError(
+                f"{self._where} gave the reward {reward} at step {self.length} of episode {self.episode}; "
+                "a reward must be a finite number"
+            )
+        self.length += 1
+        self.total_reward += reward
+        truncated = bool(truncated) or (self._limit is not None and self.length >= self._limit)
+        self.episode += bool(terminated) or truncated
+        return flat_observation(self.environment.observation_space, obs), reward, bool(terminated), truncated
+
+    @contextmanager
+    def _attributed(self, when: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise LessonError(f"{self._where} raised {type(error).__name__} {when}: {error}") from error
+
+
+class GymnasiumRunner:
+    """Keeps copies of an environment, and steps them in turn."""
+
+    def __init__(self, lesson: Lesson, name: str, factory: Factory, copies: int, steps: int) -> None:
+        self._lesson = lesson
+        self._name = name
+        self._factory = factory
+        self._steps = steps
+        self._copies = [EnvironmentCopy(lesson, name, factory, index) for index in range(copies)]
+        self._obs: np.ndarray | None = None
+        self._policy = self.default_policy()
+
+    def default_policy(self) -> MLPPolicy:
+        environment = self._copies[0].environment
+        return MLPPolicy(
+            observation_size_of(self._name, environment.observation_space),
+            actions_of(self._name, environment.action_space),
+        )
+
+    def check_policy(self, policy: Any) -> None:
+        check_control_policy(self._lesson.lesson_id, self._name, policy, self.default_policy())
+        self._policy = policy
+
+    def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
+        start_key, noise_key = jax.random.split(key)
+        obs = _reset_all(self._copies, start_key) if self._obs is None else self._obs
+        self._obs = None  # an environment that raises leaves the others in mid-air: all start anew
+        batch, steps = len(self._copies), self._steps
+        noise = np.asarray(mlp_jax.noise(self._policy, noise_key, (steps, batch)))
+        arrays = _empty_arrays(self._policy, steps, batch)
+        returns, lengths = np.zeros((steps, batch), np.float32), np.zeros((steps, batch), np.int32)
+        for t in range(steps):
+            actions = np.asarray(_act(self._policy, weights, obs, noise[t]))
+            arrays["obs"][t], arrays["actions"][t] = obs, actions
+            obs = np.empty_like(obs)
+            for i, copy in enumerate(self._copies):
+                final_obs, reward, terminated, truncated = copy.step(actions[i])
+                arrays["rewards"][t, i] = reward
+                arrays["terminated"][t, i], arrays["truncated"][t, i] = terminated, truncated
+                arrays["final_obs"][t, i] = final_obs
+                returns[t, i], lengths[t, i] = copy.total_reward, copy.length
+                obs[i] = copy.reset() if terminated or truncated else final_obs
+        self._obs = obs
+        arrays |= {k: np.array(v) for k, v in _judge(self._policy, weights, arrays, obs).items()}
+        del arrays["final_obs"]
+        return control_rollout(self._lesson.lesson_id, self._name, arrays, returns, lengths)
+
+    def evaluate(
+        self, weights: Mapping[str, Any], key: jax.Array, n_examples: int, *, greedy: bool
+    ) -> Sequence[float | None]:
+        """Plays on environments of its own, a few at a time; those of the rollouts are not disturbed."""
+        copies = [
+            EnvironmentCopy(self._lesson, self._name, self._factory, index)
+            for index in range(min(n_examples, len(self._copies)))
+        ]
+        rewards: list[float | None] = []
+        try:
+            while len(rewards) < n_examples:
+                key, round_key = jax.random.split(key)
+                rewards += self._play_round(copies[: n_examples - len(rewards)], weights, round_key, greedy)
+        finally:
+            for copy in copies:
+                copy.environment.close()
+        return rewards
+
+    def _play_round(
+        self, copies: Sequence[EnvironmentCopy], weights: Mapping[str, Any], key: jax.Array, greedy: bool
+    ) -> list[float]:
+        key, start_key = jax.random.split(key)
+        obs = _reset_all(copies, start_key)
+        playing = list(range(len(copies)))
+        for _ in range(EVALUATION_STEP_LIMIT):
+            key, noise_key = jax.random.split(key)
+            noise = None if greedy else mlp_jax.noise(self._policy, noise_key, (len(copies),))
+            actions = np.asarray(_act(self._policy, weights, obs, noise))
+            for i in playing.copy():
+                obs[i], _, terminated, truncated = copies[i].step(actions[i])
+                if terminated or truncated:
+                    playing.remove(i)
+            if not playing:
+                return [copy.total_reward for copy in copies]
+        raise LessonError(
+            f"lesson {self._lesson.lesson_id!r}: {len(playing)} of {len(copies)} episodes in {self._name!r} did not "
+            f"end in {EVALUATION_STEP_LIMIT} steps; give the lesson max_episode_steps"
+        )
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Nothing: Gymnasium has no way to save an environment. Restored, the copies start new episodes."""
+        return None
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        del state
+        self._obs = None
+
+    def close(self) -> None:
+        for copy in self._copies:
+            copy.environment.close()
+
+
+def _reset_all(copies: Sequence[EnvironmentCopy], key: jax.Array) -> np.ndarray:
+    seeds = jax.random.randint(key, (len(copies),), 0, 2**31 - 1).tolist()
+    return np.stack([copy.reset(seed) for copy, seed in zip(copies, seeds, strict=True)])
+
+
+def _empty_arrays(policy: MLPPolicy, steps: int, batch: int) -> dict[str, np.ndarray]:
+    continuous = isinstance(policy.actions, Continuous)
+    action_shape = (policy.action_outputs,) if continuous else ()
+    return {
+        "obs": np.empty((steps, batch, policy.observation_size), np.float32),
+        "actions": np.empty((steps, batch, *action_shape), np.float32 if continuous else np.int32),
+        "rewards": np.empty((steps, batch), np.float32),
+        "terminated": np.empty((steps, batch), bool),
+        "truncated": np.empty((steps, batch), bool),
+        "final_obs": np.empty((steps, batch, policy.observation_size), np.float32),
+    }
+
+
+@partial(jax.jit, static_argnames="policy")
+def _act(policy: MLPPolicy, weights: Mapping[str, Any], obs: jax.Array, noise: jax.Array | None) -> jax.Array:
+    outputs = mlp_jax.actor(policy, weights, obs)
+    return mlp_jax.greedy(policy, outputs) if noise is None else mlp_jax.choose(policy, weights, outputs, noise)
+
+
+@partial(jax.jit, static_argnames="policy")
+def _judge(
+    policy: MLPPolicy, weights: Mapping[str, Any], arrays: Mapping[str, jax.Array], last_obs: jax.Array
+) -> dict[str, jax.Array]:
+    """Log-probabilities and values of a whole rollout."""
+    outputs = mlp_jax.actor(policy, weights, arrays["obs"])
+    values = mlp_jax.critic(policy, weights, jnp.concatenate([arrays["obs"], last_obs[None]]))
+    return {
+        "logprobs": mlp_jax.log_prob(policy, weights, outputs, arrays["actions"]),
+        "values": values[:-1],
+        "next_values": next_values_of(
+            policy, weights, values[1:], arrays["final_obs"], arrays["terminated"], arrays["truncated"]
+        ),
+    }

@@ -1,0 +1,108 @@
+"""Lessons in JAX-native environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hookline.policies import MLPPolicy
+from hookline.rollout.environments.jax_environment import JaxEnvironment
+from hookline.rollout.errors import LessonError, RolloutError
+from hookline.rollout.lessons import Lesson
+from hookline.rollout.runners.control_arrays import check_rewards, control_rollout
+from hookline.rollout.runners.control_policy import check_control_policy
+from hookline.rollout.runners.jax_scan import Copies, play_episodes, scan_rollout, start_copies
+from hookline_hookspecs import Rollout
+
+__all__ = ["EVALUATION_STEP_LIMIT", "JaxRunner"]
+
+EVALUATION_STEP_LIMIT: Final = 100_000
+"""An evaluation that has not come to an end after so many steps never will."""
+
+
+class JaxRunner:
+    """Keeps copies of an environment, and scans them."""
+
+    def __init__(self, lesson: Lesson, environment: JaxEnvironment, copies: int, steps: int) -> None:
+        self._lesson = lesson
+        self._environment = environment
+        self._batch = copies
+        self._steps = steps
+        self._copies: Copies | None = None
+        self._policy = self.default_policy()
+
+    def default_policy(self) -> MLPPolicy:
+        return MLPPolicy(self._environment.observation_size, self._environment.actions)
+
+    def check_policy(self, policy: Any) -> None:
+        check_control_policy(self._lesson.lesson_id, self._environment.name, policy, self.default_policy())
+        self._policy = policy
+
+    def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
+        start_key, scan_key = jax.random.split(key)
+        if self._copies is None:
+            self._copies = start_copies(self._environment, start_key, self._batch)
+        self._copies, record = scan_rollout(
+            self._environment,
+            self._policy,
+            weights,
+            self._copies,
+            scan_key,
+            steps=self._steps,
+            max_episode_steps=self._lesson.max_episode_steps,
+        )
+        # Copies that belong to nobody else: torch and MLX may write into what they take over.
+        arrays = {name: np.array(array) for name, array in record.items()}
+        returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
+        return control_rollout(self._lesson.lesson_id, self._environment.name, arrays, returns, lengths)
+
+    def evaluate(
+        self, weights: Mapping[str, Any], key: jax.Array, n_examples: int, *, greedy: bool
+    ) -> Sequence[float | None]:
+        returns, ended = play_episodes(
+            self._environment,
+            self._policy,
+            weights,
+            key,
+            episodes=n_examples,
+            max_episode_steps=self._lesson.max_episode_steps,
+            step_limit=EVALUATION_STEP_LIMIT,
+            greedy=greedy,
+        )
+        if not ended.all():
+            raise LessonError(
+                f"lesson {self._lesson.lesson_id!r}: {int((~ended).sum())} of {n_examples} episodes in "
+                f"{self._environment.name!r} did not end in {EVALUATION_STEP_LIMIT} steps; "
+                "give the lesson max_episode_steps"
+            )
+        rewards = np.asarray(returns)
+        check_rewards(self._lesson.lesson_id, self._environment.name, rewards[None])
+        result: list[float | None] = rewards.tolist()
+        return result
+
+    def state_dict(self) -> dict[str, Any] | None:
+        if self._copies is None:
+            return None
+        return {"leaves": [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self._copies)]}
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        if state is None:
+            self._copies = None
+            return
+        like = start_copies(self._environment, jax.random.key(0), self._batch)
+        leaves, structure = jax.tree.flatten(like)
+        saved = [np.asarray(value) for value in state["leaves"]]
+        if [value.shape for value in saved] != [leaf.shape for leaf in leaves]:
+            raise RolloutError(
+                f"lesson {self._lesson.lesson_id!r}: the saved state is not of {self._batch} copies of "
+                f"{self._environment.name!r}; restore it with the config that it was saved with"
+            )
+        restored = [jnp.asarray(value, leaf.dtype) for value, leaf in zip(saved, leaves, strict=True)]
+        self._copies = jax.tree.unflatten(structure, restored)
+
+    def close(self) -> None:
+        self._copies = None

@@ -1,0 +1,41 @@
+"""What a worker asks of a lesson, whatever its environment is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import jax
+
+    from hookline.policies import MLPPolicy, TransformerPolicy
+    from hookline_hookspecs import Rollout
+
+__all__ = ["Runner"]
+
+Weights = Mapping[str, Any]
+
+
+class Runner(Protocol):
+    """Makes rollouts and evaluations of one lesson. What it keeps between rollouts is the state of its environments."""
+
+    def default_policy(self) -> MLPPolicy | TransformerPolicy:
+        """A policy that suits the lesson."""
+
+    def check_policy(self, policy: Any) -> None:
+        """Raise an error when a policy does not suit the lesson."""
+
+    def rollout(self, weights: Weights, key: jax.Array) -> Rollout:
+        """The next rollout, going on where the last one ended."""
+
+    def evaluate(self, weights: Weights, key: jax.Array, n_examples: int, *, greedy: bool) -> Sequence[float | None]:
+        """The rewards of exactly so many fresh episodes; None where a checker says that it is not applicable."""
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """What JSON can hold of the environments' state, None when they must start anew."""
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        """Go on from a state, or start anew."""
+
+    def close(self) -> None:
+        """Close the environments."""

@@ -1,0 +1,158 @@
+"""Text lessons: problems are drawn, responses sampled in one scan, and a checker says what each is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from hookline.policies import TransformerPolicy
+from hookline.rollout.config import SamplingConfig
+from hookline.rollout.errors import LessonError, RolloutError
+from hookline.rollout.lessons import Lesson
+from hookline.rollout.text.sampling import sample
+from hookline.rollout.text.task import TextProblem, TextTask
+from hookline.rollout.text.tokenizer import CharacterTokenizer
+from hookline_hookspecs import Episode, Rollout
+
+__all__ = ["TextRunner"]
+
+PROMPT_GRAIN: Final = 8
+"""Prompts are padded to a multiple of so many tokens: every new length is compiled anew."""
+
+
+class TextRunner:
+    """Samples responses to the problems of one lesson. It keeps nothing between rollouts."""
+
+    def __init__(
+        self, lesson: Lesson, task: TextTask, tokenizer: CharacterTokenizer, prompts: int, sampling: SamplingConfig
+    ) -> None:
+        self._lesson = lesson
+        self._task = task
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        self._sampling = sampling
+        self._policy = self.default_policy()
+
+    def default_policy(self) -> TransformerPolicy:
+        return TransformerPolicy(vocabulary=self._tokenizer.size)
+
+    def check_policy(self, policy: Any) -> None:
+        where = f"lesson {self._lesson.lesson_id!r}"
+        if not isinstance(policy, TransformerPolicy):
+            raise RolloutError(f"{where} is a text lesson and needs a TransformerPolicy, not a {type(policy).__name__}")
+        if policy.vocabulary != self._tokenizer.size:
+            raise RolloutError(
+                f"{where}: the tokenizer has {self._tokenizer.size} tokens, the policy {policy.vocabulary}"
+            )
+        self._policy = policy
+
+    def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
+        problem_key, sample_key = jax.random.split(key)
+        problems = self._draw(problem_key, self._prompts)
+        groups = np.repeat(np.arange(self._prompts), self._sampling.samples_per_prompt)
+        arrays = self._sample([problems[group] for group in groups], weights, sample_key, greedy=False)
+        episodes = [self._episode(problems[group], int(group), arrays, row) for row, group in enumerate(groups)]
+        rewards = np.array([math.nan if e.reward is None else e.reward for e in episodes], np.float32)
+        arrays |= {"rewards": rewards, "groups": groups.astype(np.int32)}
+        return Rollout(
+            lesson_id=self._lesson.lesson_id, arrays=arrays, episodes=episodes, stats=_stats(arrays, episodes)
+        )
+
+    def evaluate(
+        self, weights: Mapping[str, Any], key: jax.Array, n_examples: int, *, greedy: bool
+    ) -> Sequence[float | None]:
+        problem_key, sample_key = jax.random.split(key)
+        problems = self._draw(problem_key, n_examples)
+        arrays = self._sample(problems, weights, sample_key, greedy=greedy)
+        return [self._episode(problem, row, arrays, row).reward for row, problem in enumerate(problems)]
+
+    def _draw(self, key: jax.Array, count: int) -> list[TextProblem]:
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+        return [self._task.draw(generator) for _ in range(count)]
+
+    def _sample(
+        self, problems: Sequence[TextProblem], weights: Mapping[str, Any], key: jax.Array, *, greedy: bool
+    ) -> dict[str, np.ndarray]:
+        prompts = [self._tokenizer.encode(problem.prompt) for problem in problems]
+        room = self._policy.context - self._task.max_new_tokens
+        longest = max(map(len, prompts))
+        if longest > room:
+            raise LessonError(
+                f"lesson {self._lesson.lesson_id!r}: a prompt has {longest} tokens and a response up to "
+                f"{self._task.max_new_tokens}, but the policy's context is {self._policy.context}"
+            )
+        length = min(room, -(-max(longest, 1) // PROMPT_GRAIN) * PROMPT_GRAIN)
+        tokens = np.full((len(prompts), length), self._tokenizer.pad, np.int32)
+        for row, prompt in enumerate(prompts):
+            tokens[row, length - len(prompt) :] = prompt
+        prompt_valid = tokens != self._tokenizer.pad
+        sampled = sample(
+            self._policy,
+            weights,
+            tokens,
+            prompt_valid,
+            key,
+            self._sampling.temperature,
+            new_tokens=self._task.max_new_tokens,
+            end=self._tokenizer.end,
+            pad=self._tokenizer.pad,
+            top_k=self._sampling.top_k,
+            greedy=greedy,
+        )
+        arrays = {name: np.array(array) for name, array in sampled._asdict().items()}
+        return {"prompts": tokens, "prompt_valid": prompt_valid, **arrays}
+
+    def _episode(self, problem: TextProblem, group: int, arrays: Mapping[str, np.ndarray], row: int) -> Episode:
+        length = int(arrays["valid"][row].sum())
+        tokens = arrays["tokens"][row, :length]
+        response = self._tokenizer.decode(tokens.tolist())
+        return Episode(
+            prompt=problem.prompt,
+            response=response,
+            reference=problem.answer,
+            reward=self._check(problem, response),
+            logprobs=arrays["logprobs"][row, :length],
+            arrays={"prompt_tokens": arrays["prompts"][row][arrays["prompt_valid"][row]], "tokens": tokens},
+            metadata={"group": group, "length": length, "truncated": self._tokenizer.end not in tokens},
+        )
+
+    def _check(self, problem: TextProblem, response: str) -> float | None:
+        where = f"lesson {self._lesson.lesson_id!r}: the checker"
+        about = f"the response {response!r} to {problem.prompt!r} (answer {problem.answer!r})"
+        try:
+            reward = self._task.checker(response, problem.answer)
+        except Exception as error:
+            raise LessonError(
+                f"{where} raised {type(error).__name__} for {about}: {error}; "
+                "it may return None for what it cannot judge"
+            ) from error
+        if reward is None:
+            return None
+        if not math.isfinite(reward):
+            raise LessonError(f"{where} gave the reward {reward} for {about}; return None for what it cannot judge")
+        return float(reward)
+
+    def state_dict(self) -> dict[str, Any] | None:
+        return None
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        del state
+
+    def close(self) -> None:
+        pass
+
+
+def _stats(arrays: Mapping[str, np.ndarray], episodes: Sequence[Episode]) -> dict[str, float]:
+    judged = [episode.reward for episode in episodes if episode.reward is not None]
+    stats = {
+        "steps": float(arrays["valid"].sum()),
+        "episodes": float(len(episodes)),
+        "mean_length": float(arrays["valid"].sum(axis=1).mean()),
+    }
+    if judged:
+        stats["mean_reward"] = sum(judged) / len(judged)
+    return stats

@@ -1,0 +1,76 @@
+"""Arithmetic of growing difficulty: the lessons that need nothing but a generator of numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hookline.plugins.errors import did_you_mean
+from hookline.rollout.errors import CurriculumError
+from hookline.rollout.lessons import Lesson
+from hookline.rollout.text.task import TextProblem, TextTask
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["ArithmeticProblems", "arithmetic_lessons"]
+
+OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
+
+
+@dataclass(frozen=True)
+class ArithmeticProblems:
+    """Draws problems such as `12+34=`, with numbers of up to so many digits."""
+
+    digits: int = 1
+    operations: str = "+"
+
+    def __post_init__(self) -> None:
+        for symbol in self.operations:
+            if symbol not in OPERATIONS:
+                raise CurriculumError(f"there is no operation {symbol!r}; known are {' '.join(OPERATIONS)}")
+        if self.digits < 1 or not self.operations:
+            raise CurriculumError("arithmetic needs at least one digit and one operation")
+
+    def __call__(self, generator: np.random.Generator) -> TextProblem:
+        a, b = (int(number) for number in generator.integers(10**self.digits, size=2))
+        symbol = self.operations[int(generator.integers(len(self.operations)))]
+        return TextProblem(f"{a}{symbol}{b}=", str(OPERATIONS[symbol](a, b)))
+
+
+LEVELS: Final[Mapping[str, ArithmeticProblems]] = {
+    "addition-1": ArithmeticProblems(1, "+"),
+    "addition-2": ArithmeticProblems(2, "+"),
+    "subtraction-2": ArithmeticProblems(2, "-"),
+    "addition-3": ArithmeticProblems(3, "+"),
+    "multiplication-1": ArithmeticProblems(1, "*"),
+    "mixed-2": ArithmeticProblems(2, "+-*"),
+}
+"""Each level builds on the one before it."""
+
+
+def arithmetic_lessons(
+    *levels: str, unlock_at: float = 0.8, stop_threshold: float = 0.95, max_new_tokens: int = 8
+) -> list[Lesson]:
+    """Lessons for these levels, or for all: each is unlocked once the one before it succeeds at `unlock_at`."""
+    names = levels or tuple(LEVELS)
+    for name in names:
+        if name not in LEVELS:
+            raise CurriculumError(
+                f"there is no level {name!r} of arithmetic{did_you_mean(name, LEVELS)}; known are {', '.join(LEVELS)}"
+            )
+    return [
+        Lesson(
+            lesson_id=name,
+            environment=TextTask(LEVELS[name], max_new_tokens=max_new_tokens),
+            dependencies={names[index - 1]: unlock_at} if index else {},
+            stop_threshold=stop_threshold,
+        )
+        for index, name in enumerate(names)
+    ]

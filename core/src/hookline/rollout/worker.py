@@ -1,0 +1,295 @@
+"""`RolloutWorker`: samples lessons, plays them with the current weights, and announces every moment of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from hookline.hooks.evaluation import EvaluationHook
+from hookline.hooks.hook import Hook
+from hookline.hooks.manager import HookManager
+from hookline.hooks.random_keys import key_for, key_of_step
+from hookline.plugins import PluginManager
+from hookline.policies import MLPPolicy, TransformerPolicy, check_weights, to_jax
+from hookline.policies.frameworks import require_framework
+from hookline.rollout.buffer import RolloutBuffer
+from hookline.rollout.config import RolloutWorkerConfig, check_config
+from hookline.rollout.curriculum import Curriculum
+from hookline.rollout.errors import RolloutError
+from hookline.rollout.lessons import CurriculumConfig
+from hookline.rollout.scores import score_rewards
+from hookline.rollout.tracker import Tracker
+from hookline_hookspecs import EvaluationRequest, HookContext, Rollout, TrainerState
+
+__all__ = ["RolloutWorker"]
+
+
+class RolloutWorker:
+    """Makes rollouts. All that listens to it does so through `plugins`, which the trainer may share.
+
+    :param plugins: where its events go; one of its own when there is none to share.
+    :param run_state: the run that evaluations belong to, when there is a trainer.
+    """
+
+    def __init__(
+        self,
+        config: RolloutWorkerConfig | None = None,
+        plugins: PluginManager | None = None,
+        *,
+        run_state: TrainerState | None = None,
+    ) -> None:
+        self.config = config = config or RolloutWorkerConfig()
+        check_config(config)
+        jax = require_framework("jax", "a rollout worker")
+        require_framework("numpy", "a rollout worker")
+        if config.compilation_cache is not None:
+            jax.config.update("jax_compilation_cache_dir", str(config.compilation_cache))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        self.plugins = plugins or PluginManager(rank=config.worker_index)
+        self.run_state = run_state or TrainerState()
+        self.tracker = Tracker()
+        self.curriculum = Curriculum(config.curriculum_config)
+        self.step = 0
+        """Rollouts made so far."""
+        self.weights_version = 0
+        self._runners = self._build_runners()
+        self.policy = self._choose_policy()
+        self._weights = to_jax(self.policy.initial_weights(config.seed))
+        self._key = key_of_step(jax.random.key(config.seed), config.worker_index)
+        self._buffer = RolloutBuffer(config.max_staleness, config.max_waiting)
+        self._last_rewards: dict[str, float] = {}
+        self._running = False
+        self._hooks = HookManager(self.plugins)
+        for hook in default_hooks(config.curriculum_config):
+            self.register_hook(hook)
+
+    def _build_runners(self) -> dict[str, Any]:
+        from hookline.rollout.runners.build import build_runner
+
+        offered: dict[str, Any] = {}
+        sources: dict[str, str] = {}
+        for plugin, environments in self.plugins.emit.register_environments().items():
+            for name in environments:
+                if name in offered:
+                    raise RolloutError(f"plugins {sources[name]!r} and {plugin!r} both give an environment {name!r}")
+                sources[name] = plugin
+            offered.update(environments)
+        return {name: build_runner(lesson, self.config, offered) for name, lesson in self.curriculum.lessons.items()}
+
+    def _choose_policy(self) -> MLPPolicy | TransformerPolicy:
+        policy: MLPPolicy | TransformerPolicy | None = self.config.policy
+        if policy is None:
+            policy = next(iter(self._runners.values())).default_policy()
+        for runner in self._runners.values():
+            runner.check_policy(policy)
+        assert policy is not None
+        return policy
+
+    # -- hooks in the class style ---------------------------------------------------------------------------------
+
+    def register_hook(self, hook: Hook) -> None:
+        """Have a hook asked after every rollout, from the next one on."""
+        self._hooks.register_hook(hook)
+
+    def unregister_hook(self, hook: Hook) -> bool:
+        """Ask a hook no more; says whether it was registered."""
+        return self._hooks.unregister_hook(hook)
+
+    def clear_hooks(self) -> None:
+        """Remove all hooks, those for evaluation too. Plugins stay."""
+        self._hooks.clear_hooks()
+
+    def get_hooks(self) -> list[Hook]:
+        """The hooks in the order of their registration."""
+        return self._hooks.get_hooks()
+
+    # -- rollouts -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """All lessons have graduated."""
+        return self.curriculum.is_complete
+
+    def run(self, steps: int | None = None) -> None:
+        """Make so many rollouts, or go on until all lessons have graduated. They wait in `take_rollouts`."""
+        was_running = self._running
+        self.start()
+        try:
+            made = 0
+            while not self.is_complete and (steps is None or made < steps):
+                self._buffer.add(self.rollout())
+                made += 1
+        finally:
+            if not was_running:
+                self.stop()
+
+    def rollout(self) -> Rollout:
+        """Make one rollout and return it."""
+        self.start()
+        key = key_of_step(self._key, self.step)
+        lesson_id = self.curriculum.sample(float(_uniform(key_for(key, "lesson"))))
+        self.plugins.emit.on_rollout_start(context=self._context("on_rollout_start", lesson_id))
+        rollout: Rollout = self._runners[lesson_id].rollout(self._weights, key_for(key, "rollout"))
+        rollout.weights_version = self.weights_version
+        self.step += 1
+        if "mean_reward" in rollout.stats:
+            self._last_rewards[lesson_id] = rollout.stats["mean_reward"]
+        self.curriculum.record_training(lesson_id, [episode.reward for episode in rollout.episodes])
+        self.tracker.log({f"rollout/{lesson_id}/{name}": v for name, v in rollout.stats.items()}, step=self.step)
+        self._update_curriculum()
+        context = self._context("on_rollout_end", lesson_id, rollout.stats)
+        self.plugins.emit.on_rollout_end(context=context, rollout=rollout)
+        return rollout
+
+    def take_rollouts(self) -> list[Rollout]:
+        """The rollouts that `run` has made and nobody has taken, oldest first, without those that are too stale."""
+        return self._buffer.take()
+
+    @property
+    def dropped_rollouts(self) -> int:
+        """How many rollouts were dropped because their weights were too old."""
+        return self._buffer.dropped_stale
+
+    @property
+    def overflowed_rollouts(self) -> int:
+        """How many rollouts were dropped because nobody took them in time."""
+        return self._buffer.dropped_full
+
+    def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        """Take new weights, as torch, JAX or NumPy arrays by name. Rollouts that they make too old are dropped."""
+        check_weights(weights, self.policy.shapes())
+        self._weights = to_jax(weights)
+        self.weights_version = version
+        self._buffer.drop_stale(version)
+        self.plugins.emit.on_weights_updated(context=self._context("on_weights_updated"), version=version)
+
+    def start(self) -> None:
+        """Announce the worker, unless it is running already."""
+        if not self._running:
+            self._running = True
+            self.plugins.emit.on_worker_start(context=self._context("on_worker_start"))
+
+    def stop(self) -> None:
+        """Announce the end, unless it has been."""
+        if self._running:
+            self._running = False
+            self.plugins.emit.on_worker_stop(context=self._context("on_worker_stop"))
+
+    def close(self) -> None:
+        """Stop, and close the environments."""
+        self.stop()
+        for runner in self._runners.values():
+            runner.close()
+
+    def __enter__(self) -> RolloutWorker:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- evaluation -----------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        lessons: Sequence[str] | None = None,
+        *,
+        n_examples: int = 64,
+        eval_type: str = "eval",
+        rng: Any = None,
+        greedy: bool = True,
+        moves_curriculum: bool = False,
+    ) -> dict[str, float]:
+        """Play fresh episodes of these lessons, or of all; returns `inference.{eval_type}/{lesson}/{score}` by name.
+
+        :param n_examples: how many episodes of each lesson.
+        :param rng: a key for this evaluation alone. Nothing in training depends on it.
+        :param moves_curriculum: let the outcome decide on lessons that graduate.
+        """
+        names = tuple(lessons or self.curriculum.lessons)
+        request = EvaluationRequest("full" if moves_curriculum else "micro", names, n_examples, greedy)
+        self.plugins.emit.on_evaluation_start(state=self.run_state, request=request)
+        key = key_for(key_of_step(self._key, self.step) if rng is None else rng, eval_type)
+        scores: dict[str, float] = {}
+        for name in names:
+            self.curriculum.success_of(name)  # an unknown lesson is an error that names the nearest
+            rewards = self._runners[name].evaluate(self._weights, key_for(key, name), n_examples, greedy=greedy)
+            lesson_scores = score_rewards(rewards, self.curriculum.lessons[name].success_above)
+            scores |= {f"inference.{eval_type}/{name}/{score}": value for score, value in lesson_scores.items()}
+            if moves_curriculum:
+                self.curriculum.record_evaluation(name, rewards)
+        if moves_curriculum:
+            self._update_curriculum()
+        self.run_state.eval_scores.update(scores)
+        self.plugins.emit.on_evaluation_end(state=self.run_state, scores=scores)
+        return scores
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that decides the next rollouts besides the weights, as JSON can hold it.
+
+        Gymnasium environments cannot be saved: their lessons go on with new episodes.
+        """
+        import jax
+
+        return {
+            "key": jax.random.key_data(self._key).tolist(),
+            "step": self.step,
+            "weights_version": self.weights_version,
+            "curriculum": self.curriculum.state_dict(),
+            "environments": {name: runner.state_dict() for name, runner in self._runners.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state; hand over the weights of its version besides."""
+        import jax
+
+        self.curriculum.load_state_dict(state["curriculum"])
+        for name, runner in self._runners.items():
+            runner.load_state_dict(state["environments"].get(name))
+        self._key = jax.random.wrap_key_data(jax.numpy.asarray(state["key"], "uint32"))
+        self.step = state["step"]
+        self.weights_version = state["weights_version"]
+        self.plugins.set_clocks(rollout=self.step)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _update_curriculum(self) -> None:
+        changes = self.curriculum.update()
+        if changes:
+            self.plugins.emit.on_curriculum_update(context=self._context("on_curriculum_update"), changes=changes)
+
+    def _context(
+        self, event: str, lesson_id: str | None = None, stats: Mapping[str, float] | None = None
+    ) -> HookContext:
+        metadata: dict[str, Any] = {"weights_version": self.weights_version, **(stats or {})}
+        if lesson_id is not None:
+            metadata["performance"] = self.curriculum.success_of(lesson_id)
+            if lesson_id in self._last_rewards:
+                metadata["reward"] = self._last_rewards[lesson_id]
+        return HookContext(self, self.step, key_for(key_of_step(self._key, self.step), event), lesson_id, metadata)
+
+
+def default_hooks(config: CurriculumConfig) -> list[Hook]:
+    """A glance at the current lesson and an evaluation of all lessons, as often as the config says."""
+    hooks: list[Hook] = []
+    if config.micro_eval_frequency is not None:
+        hooks.append(
+            EvaluationHook(
+                frequency=config.micro_eval_frequency,
+                n_examples=config.micro_eval_n_examples,
+                eval_type="micro_eval",
+                evaluate_all_lessons=False,
+            )
+        )
+    if config.eval_frequency is not None:
+        hooks.append(EvaluationHook(frequency=config.eval_frequency, n_examples=config.eval_n_examples))
+    return hooks
+
+
+def _uniform(key: Any) -> Any:
+    import jax
+
+    return jax.random.uniform(key)

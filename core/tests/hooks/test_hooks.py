@@ -1,0 +1,249 @@
+"""Hooks in the class style: when they run, what they are given, and what becomes of their results."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import pytest
+
+from hookline.hooks import CheckpointHook, CompositeHook, Hook, HookContext, HookManager, MetricsHook, PeriodicHook
+from hookline.plugins.errors import HooklineError
+from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
+from hookline_hookspecs import hookimpl
+
+
+class Ticking(PeriodicHook):
+    def __init__(self, frequency: int, start_step: int = 0) -> None:
+        super().__init__(frequency, start_step)
+        self.steps: list[int] = []
+
+    def run(self, context: HookContext) -> None:
+        self.steps.append(context.step)
+
+
+class Calling(Hook):
+    """Runs at every step, and does as it is told."""
+
+    def __init__(self, function: Callable[[HookContext], dict[str, Any] | None]) -> None:
+        self.function = function
+
+    def should_run(self, context: HookContext) -> bool:
+        return True
+
+    def run(self, context: HookContext) -> dict[str, Any] | None:
+        return self.function(context)
+
+
+def run_at(hook: Hook, steps: list[int]) -> None:
+    manager = HookManager()
+    manager.register_hook(hook)
+    for step in steps:
+        manager.run_hooks(HookContext(step=step))
+
+
+@pytest.fixture
+def worker() -> RolloutWorker:
+    return RolloutWorker(RolloutWorkerConfig(CurriculumConfig(eval_frequency=None, micro_eval_frequency=None)))
+
+
+@pytest.mark.parametrize(("frequency", "start_step"), [(1, 0), (5, 0), (10, 20), (7, 3)])
+def test_on_contiguous_steps_a_periodic_hook_runs_at_the_multiples_after_its_start(
+    frequency: int, start_step: int
+) -> None:
+    hook = Ticking(frequency, start_step)
+    run_at(hook, list(range(60)))
+    assert hook.steps == [step for step in range(60) if step > start_step and step % frequency == 0]
+
+
+def test_when_steps_are_passed_over_a_periodic_hook_runs_once_for_them() -> None:
+    hook = Ticking(10)
+    run_at(hook, [3, 9, 27, 28, 30, 71, 72])
+    assert hook.steps == [27, 30, 71]
+
+
+def test_a_clock_that_goes_back_is_no_step_that_was_passed_over() -> None:
+    hook = Ticking(10)
+    run_at(hook, [20, 5, 6, 10])
+    assert hook.steps == [20, 10]
+
+
+def test_a_periodic_hook_gives_one_answer_for_one_step() -> None:
+    hook = Ticking(10)
+    assert [hook.should_run(HookContext(step=step)) for step in (10, 10, 11, 11)] == [True, True, False, False]
+
+
+def test_a_frequency_that_makes_no_sense_is_an_error_at_once() -> None:
+    with pytest.raises(ValueError, match="whole number of at least 1, got 0"):
+        Ticking(0)
+
+
+def test_every_hook_has_a_random_key_of_its_own_that_one_seed_gives_again() -> None:
+    def keys_of_a_run() -> list[tuple[int, ...]]:
+        keys: list[tuple[int, ...]] = []
+
+        def note(context: HookContext) -> None:
+            keys.append(tuple(jax.random.key_data(context.rng).tolist()))
+
+        curriculum = CurriculumConfig(eval_frequency=None, micro_eval_frequency=None)
+        worker = RolloutWorker(RolloutWorkerConfig(curriculum))
+        worker.register_hook(Calling(note))
+        worker.register_hook(Calling(note))
+        worker.register_hook(CompositeHook([Calling(note), Calling(note)]))
+        worker.run(steps=2)
+        return keys
+
+    keys = keys_of_a_run()
+    assert len(set(keys)) == len(keys) == 8
+    assert keys_of_a_run() == keys
+
+
+def test_results_of_all_hooks_are_merged_by_name() -> None:
+    manager = HookManager()
+    manager.register_hook(Calling(lambda context: {"a": 1}))
+    manager.register_hook(Calling(lambda context: {"b": context.step}))
+    manager.register_hook(Calling(lambda context: None))
+    assert manager.run_hooks(HookContext(step=7)) == {"a": 1, "b": 7}
+
+
+def test_hooks_run_in_the_order_of_their_registration(worker: RolloutWorker) -> None:
+    order: list[str] = []
+    for name in "abc":
+        worker.register_hook(Calling(lambda context, name=name: order.append(name)))
+    worker.run(steps=1)
+    assert order == ["a", "b", "c"]
+
+
+def test_two_results_of_one_name_are_reported_and_not_overwritten(caplog: pytest.LogCaptureFixture) -> None:
+    manager = HookManager()
+    for value in (1, 2):
+        manager.register_hook(Calling(lambda context, value=value: {"loss": value}))
+    context = HookContext(step=3)
+    results = manager.run_hooks(context)
+    (fault,) = manager.plugins.faults.faults.values()
+    assert "'loss' was returned at step 3 by another hook already" in fault.error
+    assert results == {"loss": 1}
+    assert any("'loss' was returned at step 3" in record.message for record in caplog.records)
+    assert not manager.plugins.faults.quarantined
+
+
+def test_a_composite_reports_two_results_of_one_name_too(caplog: pytest.LogCaptureFixture) -> None:
+    composite = CompositeHook([Calling(lambda context: {"loss": 1}), Calling(lambda context: {"loss": 2})])
+    assert composite.run(HookContext(step=3)) == {"loss": 1}
+    assert "'loss' was returned at step 3 by another hook already" in caplog.text
+
+
+def test_a_composite_runs_all_its_hooks_though_one_fails() -> None:
+    ran = []
+
+    def fail(context: HookContext) -> None:
+        raise ValueError("no")
+
+    composite = CompositeHook([Calling(fail), Calling(lambda context: ran.append(context.step))])
+    with pytest.raises(ValueError, match="no"):
+        composite.run(HookContext(step=1))
+    assert ran == [1]
+    with pytest.raises(ExceptionGroup, match="2 hooks failed at step 1"):
+        CompositeHook([Calling(fail), Calling(fail)]).run(HookContext(step=1))
+
+
+def test_a_hook_that_fails_is_reported_and_the_run_goes_on(worker: RolloutWorker) -> None:
+    def fail(context: HookContext) -> None:
+        raise ValueError("no disk")
+
+    after: list[int] = []
+    worker.register_hook(Calling(fail))
+    worker.register_hook(Calling(lambda context: after.append(context.step)))
+    worker.run(steps=4)
+    assert after == [1, 2, 3, 4]
+    assert worker.plugins.faults.failures_of("Calling") == 3
+    assert "Calling" in worker.plugins.faults.quarantined
+
+
+def test_a_critical_hook_that_fails_stops_the_run(worker: RolloutWorker) -> None:
+    class Guard(Calling):
+        critical = True
+
+    def fail(context: HookContext) -> None:
+        raise ValueError("no disk")
+
+    worker.register_hook(Guard(fail))
+    with pytest.raises(ValueError, match="no disk"):
+        worker.run(steps=1)
+
+
+def test_hooks_are_plugins_of_the_workers_manager(worker: RolloutWorker) -> None:
+    hook = Ticking(1)
+    worker.register_hook(hook)
+    assert worker.plugins.has_plugin("Ticking")
+    worker.clear_hooks()
+    assert not worker.plugins.has_plugin("Ticking")
+
+
+def test_running_hooks_by_hand_calls_no_other_plugin() -> None:
+    class Listener:
+        heard = 0
+
+        @hookimpl
+        def on_rollout_end(self) -> None:
+            self.heard += 1
+
+    manager = HookManager()
+    listener, hook = Listener(), Ticking(1)
+    manager.plugins.register(listener)
+    manager.register_hook(hook)
+    manager.run_hooks(HookContext(step=1))
+    assert (listener.heard, hook.steps) == (0, [1])
+
+
+def test_a_hook_may_remove_itself_while_it_runs(worker: RolloutWorker) -> None:
+    ran: list[int] = []
+
+    def once(context: HookContext) -> None:
+        ran.append(context.step)
+        context.worker.unregister_hook(hook)
+
+    hook = Calling(once)
+    worker.register_hook(hook)
+    worker.run(steps=3)
+    assert ran == [1]
+
+
+def test_what_is_no_hook_and_a_hook_twice_are_errors() -> None:
+    manager = HookManager()
+    with pytest.raises(HooklineError, match=r"is no hook: it needs should_run\(context\) and run\(context\)"):
+        manager.register_hook(SimpleNamespace())
+    hook = Ticking(1)
+    manager.register_hook(hook)
+    with pytest.raises(HooklineError, match="is registered already"):
+        manager.register_hook(hook)
+
+
+def test_a_metrics_hook_without_a_function_logs_the_numbers_of_the_rollout(worker: RolloutWorker) -> None:
+    worker.register_hook(MetricsHook(frequency=1))
+    worker.run(steps=1)
+    assert worker.tracker.latest["worker/steps"] == 1024
+    assert worker.tracker.latest["worker/weights_version"] == 0
+
+
+def test_a_checkpoint_hook_writes_a_state_that_a_worker_can_go_on_from(worker: RolloutWorker, tmp_path: Path) -> None:
+    worker.register_hook(CheckpointHook(frequency=2, directory=tmp_path / "states"))
+    worker.run(steps=3)
+    (file,) = (tmp_path / "states").iterdir()
+    assert file.name == "worker-0-step-000002.json"
+    curriculum = CurriculumConfig(eval_frequency=None, micro_eval_frequency=None)
+    resumed = RolloutWorker(RolloutWorkerConfig(curriculum))
+    resumed.load_state_dict(json.loads(file.read_text()))
+    resumed.run(steps=1)
+    assert (resumed.take_rollouts()[0].arrays["obs"] == worker.take_rollouts()[2].arrays["obs"]).all()
+
+
+def test_debug_logging_is_off_unless_asked_for(worker: RolloutWorker, caplog: pytest.LogCaptureFixture) -> None:
+    worker.register_hook(Ticking(1))
+    worker.run(steps=1)
+    assert not [record for record in caplog.records if record.levelno == logging.DEBUG and "hookline" in record.name]

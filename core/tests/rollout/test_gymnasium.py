@@ -1,0 +1,160 @@
+"""Any Gymnasium environment is a lesson: by its id or from a factory, with discrete or continuous actions."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from hookline.policies import Continuous, Discrete, mlp_jax, to_jax
+from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
+from hookline.rollout.errors import LessonError, RolloutError, UnknownEnvironmentError, UnsupportedSpaceError
+
+
+class Corridor(gymnasium.Env):
+    """Five cells: go right to the end for a reward of 1."""
+
+    observation_space = gymnasium.spaces.Discrete(5)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cell = 0
+        return self.cell, {}
+
+    def step(self, action):
+        self.cell = max(0, self.cell + (1 if action else -1))
+        done = self.cell == 4
+        return self.cell, float(done), done, False, {}
+
+
+def config(environment, **fields) -> RolloutWorkerConfig:
+    lesson = Lesson("lesson", environment, max_episode_steps=fields.pop("max_episode_steps", None))
+    return RolloutWorkerConfig(
+        CurriculumConfig([lesson], eval_frequency=None, micro_eval_frequency=None),
+        num_environments=fields.pop("num_environments", 2),
+        steps_per_rollout=fields.pop("steps_per_rollout", 12),
+        **fields,
+    )
+
+
+def test_an_id_with_continuous_actions() -> None:
+    with RolloutWorker(config("Pendulum-v1")) as worker:
+        assert worker.policy.actions == Continuous(1, (-2.0,), (2.0,))
+        rollout = worker.rollout()
+        assert rollout.arrays["actions"].shape == (12, 2, 1)
+        assert rollout.arrays["obs"].shape == (12, 2, 3)
+        assert np.isfinite(rollout.arrays["logprobs"]).all()
+        assert len(worker.evaluate(n_examples=2)) == 6
+
+
+def test_an_id_with_discrete_actions() -> None:
+    with RolloutWorker(config("gymnasium:CartPole-v1", steps_per_rollout=40)) as worker:
+        assert worker.policy.actions == Discrete(2)
+        rollout = worker.rollout()
+        assert rollout.episodes
+        assert all(episode.reward == episode.metadata["length"] for episode in rollout.episodes)
+
+
+def test_a_factory_whose_observations_are_numbers() -> None:
+    with RolloutWorker(config(Corridor, max_episode_steps=6)) as worker:
+        arrays = worker.rollout().arrays
+        assert arrays["obs"].shape == (12, 2, 5)
+        assert (arrays["obs"].sum(axis=-1) == 1).all()
+        assert arrays["truncated"].any()
+
+
+def test_a_cut_is_bootstrapped_and_an_end_is_not() -> None:
+    subject = config(Corridor, max_episode_steps=6, steps_per_rollout=40)
+    with RolloutWorker(subject) as worker:
+        weights = worker.policy.initial_weights(5)
+        worker.update_weights(weights, 1)
+        arrays = worker.rollout().arrays
+    values_of_cells = np.asarray(mlp_jax.critic(worker.policy, to_jax(weights), np.eye(5, dtype=np.float32)))
+    cells = arrays["obs"].argmax(-1)
+    next_cells = np.maximum(0, cells + np.where(arrays["actions"] == 1, 1, -1))
+    expected = np.where(arrays["terminated"], 0.0, values_of_cells[next_cells])
+    np.testing.assert_allclose(arrays["next_values"], expected, atol=1e-5)
+    assert (arrays["truncated"] & ~arrays["terminated"]).any()
+    assert arrays["terminated"].any()
+
+
+def test_one_seed_gives_one_rollout() -> None:
+    one, other = (RolloutWorker(config("Pendulum-v1")) for _ in range(2))
+    for _ in range(2):
+        np.testing.assert_array_equal(one.rollout().arrays["obs"], other.rollout().arrays["obs"])
+
+
+def test_an_evaluation_plays_exactly_as_many_episodes_as_asked_for() -> None:
+    with RolloutWorker(config(Corridor, max_episode_steps=6, num_environments=2)) as worker:
+        scores = worker.evaluate(n_examples=5, greedy=False)
+    assert scores["inference.eval/lesson/total_count"] == 5
+
+
+def test_an_environment_that_raises_in_the_middle_is_an_error_that_says_where() -> None:
+    class Fragile(Corridor):
+        def step(self, action):
+            if self.cell == 2:
+                raise ZeroDivisionError("the floor gave way")
+            return super().step(action)
+
+    with RolloutWorker(config(Fragile, steps_per_rollout=100)) as worker:
+        message = (
+            r"lesson 'lesson': environment 'Fragile' \(copy \d\) raised ZeroDivisionError at step \d+ of episode 0"
+        )
+        with pytest.raises(LessonError, match=message) as caught:
+            worker.rollout()
+    assert "the floor gave way" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_is_an_error_that_says_where(reward: float) -> None:
+    class Odd(Corridor):
+        def step(self, action):
+            obs, _, terminated, truncated, info = super().step(action)
+            return obs, reward, terminated, truncated, info
+
+    with RolloutWorker(config(Odd)) as worker, pytest.raises(LessonError) as caught:
+        worker.rollout()
+    message = f"lesson 'lesson': environment 'Odd' (copy 0) gave the reward {reward} at step 0 of episode 0"
+    assert message in str(caught.value)
+
+
+def test_an_action_space_that_is_not_supported_is_an_error_that_says_what_is() -> None:
+    class Many(Corridor):
+        action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        RolloutWorker(config(Many))
+    assert "environment 'Many' has the action space MultiDiscrete([2 3])" in str(caught.value)
+    assert "Discrete and one-dimensional Box are supported" in str(caught.value)
+
+
+def test_an_observation_space_that_is_not_supported_is_an_error_that_says_what_is() -> None:
+    class Odd(Corridor):
+        observation_space = gymnasium.spaces.Text(5)
+
+    with pytest.raises(UnsupportedSpaceError, match=r"has the observation space Text.*Box and Discrete are supported"):
+        RolloutWorker(config(Odd))
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("CartPol-v1", "CartPole-v1"), ("Pendulum-v", "Pendulum-v1"), ("gymnasium:Acrobt-v1", "Acrobot-v1")],
+)
+def test_an_unknown_id_is_an_error_that_names_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(UnknownEnvironmentError) as caught:
+        RolloutWorker(config(name))
+    assert f"(did you mean '{nearest}'?)" in str(caught.value)
+
+
+def test_what_is_no_environment_is_an_error_that_says_what_is() -> None:
+    with pytest.raises(RolloutError, match="an environment is a name, a JaxEnvironment, a TextTask, or a function"):
+        RolloutWorker(config(42))
+
+
+def test_lessons_that_one_policy_cannot_play_are_an_error_that_names_the_lesson() -> None:
+    lessons = [Lesson("cart"), Lesson("swing", "Pendulum-v1")]
+    with pytest.raises(RolloutError, match="lesson 'swing': environment 'Pendulum-v1' gives observations of size 3"):
+        RolloutWorker(RolloutWorkerConfig(CurriculumConfig(lessons), num_environments=1))

@@ -1,0 +1,175 @@
+"""Text lessons: prompts, a reference answer and a checker."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hookline.policies import MLPPolicy, TransformerPolicy
+from hookline.policies.actions import Discrete
+from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
+from hookline.rollout.errors import CurriculumError, LessonError, RolloutError, UnknownEnvironmentError
+from hookline.rollout.text import (
+    ArithmeticProblems,
+    CharacterTokenizer,
+    TextTask,
+    arithmetic_lessons,
+    exact_match,
+    reasoning_lesson,
+)
+from hookline.rollout.text.tokenizer import TokenizerError
+
+TOKENIZER = CharacterTokenizer("0123456789+-*=")
+POLICY = TransformerPolicy(TOKENIZER.size, width=32, layers=1, heads=2, context=24)
+
+
+def worker_for(*lessons: Lesson, **fields) -> RolloutWorker:
+    return RolloutWorker(
+        RolloutWorkerConfig(
+            CurriculumConfig(list(lessons), eval_frequency=None, micro_eval_frequency=None),
+            policy=POLICY,
+            tokenizer=TOKENIZER,
+            num_environments=4,
+            **fields,
+        )
+    )
+
+
+def sums(**fields) -> Lesson:
+    return Lesson("sums", TextTask(ArithmeticProblems(1, "+"), max_new_tokens=4, **fields))
+
+
+def test_a_rollout_has_texts_tokens_and_rewards_in_groups_by_prompt() -> None:
+    worker = worker_for(sums(), sampling=SamplingConfig(samples_per_prompt=3))
+    rollout = worker.rollout()
+    assert len(rollout.episodes) == 12
+    assert rollout.arrays["groups"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert rollout.arrays["tokens"].shape == rollout.arrays["logprobs"].shape == (12, 4)
+    for episode, reward in zip(rollout.episodes, rollout.arrays["rewards"], strict=True):
+        a, b = episode.prompt.removesuffix("=").split("+")
+        assert episode.reference == str(int(a) + int(b))
+        assert episode.reward == reward == exact_match(episode.response, episode.reference)
+        assert TOKENIZER.decode(episode.arrays["tokens"].tolist()) == episode.response
+        assert TOKENIZER.decode(episode.arrays["prompt_tokens"].tolist()) == episode.prompt
+        assert len(episode.logprobs) == len(episode.arrays["tokens"]) == episode.metadata["length"]
+    assert len({episode.prompt for episode in rollout.episodes[:3]}) == 1
+
+
+def test_torch_finds_the_logprobs_that_jax_sampled_with() -> None:
+    worker = worker_for(sums())
+    module = worker.policy.torch_module(worker.policy.initial_weights(worker.config.seed))
+    rollout = worker.rollout()
+    for episode in rollout.episodes:
+        tokens = np.concatenate([episode.arrays["prompt_tokens"], episode.arrays["tokens"]])
+        with torch.no_grad():
+            logprobs = module.token_logprobs(torch.from_numpy(tokens).long()[None])[0]
+        np.testing.assert_allclose(episode.logprobs, logprobs[-len(episode.logprobs) :], atol=1e-5)
+
+
+def test_a_policy_that_knows_the_answers_graduates() -> None:
+    """Trained by torch to answer two problems, handed to the worker, evaluated greedily."""
+    problems = [("1+1=", "2"), ("2+3=", "5")]
+    module = POLICY.torch_module()
+    rows = [[*TOKENIZER.encode(prompt + answer), TOKENIZER.end] for prompt, answer in problems]
+    tokens = torch.tensor(rows)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+    for _ in range(60):
+        loss = -module.token_logprobs(tokens)[:, 3:].mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    worker = worker_for(Lesson("two", TextTask(problems, max_new_tokens=4), plateau_window=2))
+    assert worker.evaluate(n_examples=16)["inference.eval/two/success_rate"] == 0.0
+    worker.update_weights(dict(module.named_parameters()), version=1)
+    worker.run(steps=3)
+    scores = worker.evaluate(n_examples=16, moves_curriculum=True)
+    assert scores["inference.eval/two/success_rate"] == 1.0
+    assert worker.is_complete
+
+
+def test_a_checker_that_raises_is_an_error_that_names_the_lesson_and_the_episode() -> None:
+    def picky(response: str, answer: str) -> float:
+        raise TypeError("I only read numbers")
+
+    with pytest.raises(
+        LessonError, match=r"lesson 'sums': the checker raised TypeError for the response '.*' to '.*='"
+    ) as c:
+        worker_for(sums(checker=picky)).rollout()
+    assert "I only read numbers" in str(c.value)
+    assert "may return None" in str(c.value)
+
+
+def test_a_checker_that_gives_nan_is_an_error() -> None:
+    with pytest.raises(LessonError, match="lesson 'sums': the checker gave the reward nan for the response"):
+        worker_for(sums(checker=lambda response, answer: float("nan"))).rollout()
+
+
+def test_what_a_checker_cannot_judge_is_left_out_rather_than_counted_as_nothing() -> None:
+    worker = worker_for(sums(checker=lambda response, answer: None))
+    rollout = worker.rollout()
+    assert [episode.reward for episode in rollout.episodes] == [None] * 4
+    assert np.isnan(rollout.arrays["rewards"]).all()
+    assert "mean_reward" not in rollout.stats
+    assert worker.curriculum.standings["sums"].success is None
+    scores = worker.evaluate(n_examples=4)
+    assert scores == {"inference.eval/sums/total_count": 4.0, "inference.eval/sums/not_applicable_count": 4.0}
+
+
+def test_a_prompt_that_the_context_has_no_room_for_is_an_error() -> None:
+    lesson = Lesson("long", TextTask([("1" * 21, "1")], max_new_tokens=4))
+    with pytest.raises(LessonError, match=r"lesson 'long': a prompt has 21 tokens and a response up to 4, but .* 24"):
+        worker_for(lesson).rollout()
+
+
+def test_a_character_outside_of_the_alphabet_is_an_error_that_shows_it() -> None:
+    with pytest.raises(TokenizerError, match=r"does not know the character '\?' in '1\+1\?'"):
+        worker_for(Lesson("odd", TextTask([("1+1?", "2")]))).rollout()
+
+
+def test_a_text_lesson_needs_a_transformer_with_the_tokenizers_vocabulary() -> None:
+    config = RolloutWorkerConfig(CurriculumConfig([sums()]), policy=MLPPolicy(4, Discrete(2)))
+    with pytest.raises(RolloutError, match="lesson 'sums' is a text lesson and needs a TransformerPolicy"):
+        RolloutWorker(config)
+    config = RolloutWorkerConfig(CurriculumConfig([sums()]), policy=TransformerPolicy(5))
+    with pytest.raises(RolloutError, match="lesson 'sums': the tokenizer has 98 tokens, the policy 5"):
+        RolloutWorker(config)
+    with pytest.raises(RolloutError, match="lesson 'cartpole': environment 'CartPole-v1' needs an MLPPolicy"):
+        worker_for(sums(), Lesson())
+
+
+def test_texts_come_back_from_tokens_as_they_went() -> None:
+    tokenizer = CharacterTokenizer()
+    text = "What is 12 + 34?\nAnswer: 46"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.decode([tokenizer.pad, *tokenizer.encode("ab"), tokenizer.end, 5]) == "ab"
+    with pytest.raises(TokenizerError, match="each of its characters once"):
+        CharacterTokenizer("aa")
+
+
+def test_arithmetic_grows_in_difficulty_and_each_level_builds_on_the_last() -> None:
+    lessons = arithmetic_lessons()
+    assert [lesson.dependencies for lesson in lessons[1:]] == [{before.lesson_id: 0.8} for before in lessons[:-1]]
+    generator = np.random.default_rng(0)
+    for lesson in lessons:
+        for _ in range(50):
+            prompt, answer = lesson.environment.draw(generator)
+            assert eval(prompt.removesuffix("=")) == int(answer)
+    with pytest.raises(CurriculumError, match=r"no level 'adition-2' of arithmetic \(did you mean 'addition-2'\?\)"):
+        arithmetic_lessons("adition-2")
+    with pytest.raises(CurriculumError, match="there is no operation '/'; known are"):
+        ArithmeticProblems(1, "/")
+
+
+def test_a_reasoning_gym_dataset_is_a_lesson_scored_by_exact_match() -> None:
+    pytest.importorskip("reasoning_gym", reason='pip install "hookline[reasoning-gym]"')
+    lesson = reasoning_lesson("basic_arithmetic", size=20, seed=1, max_terms=2, max_digits=1)
+    problem = lesson.environment.draw(np.random.default_rng(0))
+    assert lesson.environment.checker(f" {problem.answer} ", problem.answer) == 1.0
+    assert lesson.environment.checker(f"The answer is {problem.answer}", problem.answer) == 0.0
+    with pytest.raises(UnknownEnvironmentError, match=r"no dataset 'basic_arithmetc' \(did you mean 'basic_"):
+        reasoning_lesson("basic_arithmetc")
+    curriculum = CurriculumConfig([lesson], eval_frequency=None, micro_eval_frequency=None)
+    policy = TransformerPolicy(CharacterTokenizer().size, width=16, layers=1, heads=2)
+    worker = RolloutWorker(RolloutWorkerConfig(curriculum, policy=policy, num_environments=2))
+    assert worker.rollout().episodes[0].prompt.startswith("Calculate")
