@@ -28,7 +28,7 @@ class OptimizerConfig:
 
 @dataclass
 class RolloutConfig:
-    """The rollout phase of an epoch, and how its experience is gone through. Without a dataset this is what a run is."""
+    """The rollout phase of an epoch, and how its experience is gone through; used where there is no dataset."""
 
     num_environments: int = 4
     """Copies of an environment on each rank; for text, prompts in a rollout."""

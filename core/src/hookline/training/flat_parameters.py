@@ -1,8 +1,8 @@
 """All trainable parameters of a module in one buffer, and their gradients in another.
 
-A small policy has many tiny parameters, and what an optimizer step costs is the number of calls, not of numbers. With one
-buffer the optimizer, the norm of the gradient and the average over ranks are one call each. The module does not notice:
-its parameters are views of the buffer.
+A small policy has many tiny parameters, and what an optimizer step costs is the number of calls, not of numbers. With
+one buffer the optimizer, the norm of the gradient and the average over ranks are one call each. The module does not
+notice: its parameters are views of the buffer.
 """
 
 from __future__ import annotations

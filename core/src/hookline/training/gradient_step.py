@@ -48,9 +48,9 @@ class GradientStep:
         :param batch: this rank's rows; None when a last, small batch left none for it.
         """
         parameters, ranks = self.parameters, self.ranks
-        shared = SharedLossData(self.policy, batch or {}, experience)
+        shared = SharedLossData(state, self.policy, batch, experience)
         active = [loss for loss in self.losses if loss.schedule.applies_now(state)]
-        terms = [_no_term() if batch is None else loss.run_train(shared, state) for loss in active]
+        terms = [_no_term() if batch is None else loss.run_train(shared) for loss in active]
         total, values = self._join(active, terms)
 
         parameters.zero_gradient()
@@ -81,7 +81,7 @@ class GradientStep:
             weighted = [value * loss.weight for loss, value in zip(active, values, strict=True)]
             return sum(weighted, torch.zeros(())), [value.detach() for value in values]
         # Ranks may hold different numbers of tokens: the mean over all is not the mean of their means.
-        counts = torch.tensor([float(term.count) for term in terms])
+        counts = torch.tensor([float(term.size) for term in terms])
         values_here = torch.stack([term.value for term in terms]) if terms else torch.zeros(0)
         sums = self.ranks.sum(torch.cat([values_here.detach() * counts, counts]))
         means = sums[: len(terms)] / sums[len(terms) :].clamp(min=1)
@@ -94,8 +94,9 @@ class GradientStep:
             if not math.isfinite(metrics[name]):
                 what = "the norm of the gradient" if name == "train/grad_norm" else f"loss {name[6:]!r}"
                 raise NonFiniteLossError(
-                    f"{what} is {metrics[name]} at step {state.step} of epoch {state.epoch}. The weights are still those "
-                    "of the step before. Look for such values in the data and rewards, or lower optimizer.learning_rate"
+                    f"{what} is {metrics[name]} at step {state.step} of epoch {state.epoch}. The weights are still "
+                    "those of the step before. Look for such values in the data and rewards, or lower "
+                    "optimizer.learning_rate"
                 )
 
     def _optimize(self, norm: float, learning_rate: float) -> None:

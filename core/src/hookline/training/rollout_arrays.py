@@ -23,7 +23,7 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple
     """
     kinds = {"prompts" in rollout.arrays for rollout in rollouts}
     if len(kinds) > 1:
-        raise ExperienceError("an epoch's rollouts are of text and of control both: their lessons need runs of their own")
+        raise ExperienceError("an epoch's rollouts are of text and of control both: give each its own run")
     return _join_text(rollouts) if kinds == {True} else _join_control(rollouts)
 
 

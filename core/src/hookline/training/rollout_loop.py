@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,21 +44,19 @@ class RolloutLoop:
     def steps_per_epoch(self) -> int:
         return self._config.update_epochs * self._config.minibatches
 
-    @property
-    def rollouts_made(self) -> int:
-        return self._worker.step
-
-    def run(self, session: Session) -> None:
+    def epochs(self, session: Session) -> Iterator[int]:
+        """Train, and yield each epoch when its work is done, before its end is announced."""
         state = session.state
         state.experience = self.experience
         self._hand_over_weights(session)
-        for _ in session.epochs(until=self._is_learnt):
+        for epoch in session.epochs(until=self._is_learnt):
             self._play(session)
             session.begin_train_phase()
             for _ in range(self._config.update_epochs):
                 self._go_through_experience(session)
             session.end_train_phase()
             self._hand_over_weights(session)
+            yield epoch
 
     def _is_learnt(self) -> bool:
         return self._step.ranks.any(self._worker.is_complete)
@@ -73,10 +71,10 @@ class RolloutLoop:
         state = session.state
         state.rollout_stats = mean_stats(rollouts)
         state.agent_step += int(state.rollout_stats.get("rollout/steps", 0)) * state.world_size
-        shared = SharedLossData(self._step.policy, {}, self.experience)
+        shared = SharedLossData(state, self._step.policy, experience=self.experience)
         with torch.no_grad():
             for loss in self._step.losses:
-                loss.rollout(shared, state, self.steps_per_epoch)
+                loss.rollout(shared, self.steps_per_epoch)
 
     def _go_through_experience(self, session: Session) -> None:
         rows, minibatches = self.experience.rows, self._config.minibatches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,17 +46,19 @@ class SupervisedLoop:
     def steps_per_epoch(self) -> int:
         return len(self._batches)
 
-    def run(self, session: Session) -> None:
+    def epochs(self, session: Session) -> Iterator[int]:
+        """Train, and yield each epoch when its work is done, before its end is announced."""
         state = session.state
         if self._config.validate_at_start and state.step == 0:
             self._validate(session, is_last_step=False)
-        for _ in session.epochs():
+        for epoch in session.epochs():
             session.begin_train_phase()
             for batch in self._batches.go_through(self._order if self._config.shuffle else None):
                 session.begin_step()
                 session.end_step(self._step.take(batch, state))
                 self._validate_if_due(session)
             session.end_train_phase()
+            yield epoch
 
     def _validate_if_due(self, session: Session) -> None:
         state, every = session.state, self._config.validate_every
@@ -68,9 +71,10 @@ class SupervisedLoop:
             validate(session, self._validation, self._step, is_last_step=is_last_step)
 
     def state_dict(self) -> dict[str, Any]:
+        """Nothing: what comes next is decided by the generator that shuffles."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         del state
 
     def stop(self) -> None:

@@ -132,7 +132,8 @@ class Trainer:
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
                 self.ranks.broadcast_(self._parameters.data)
                 try:
-                    self.loop.run(session)
+                    for _ in self.loop.epochs(session):
+                        self._share_progress()
                 finally:
                     self.loop.stop()
         finally:
@@ -140,13 +141,18 @@ class Trainer:
             self.plugins.unregister(resume_point, NAME)
         return self.state
 
+    def _share_progress(self) -> None:
+        """Know all ranks' progress before the epoch ends: whoever saves it then is on rank 0 alone, and cannot ask."""
+        if self.ranks.world_size > 1:
+            self._progress_of_ranks = self.ranks.gather(self._own_progress())
+
     def _rollouts_made(self) -> int:
         return -1 if self.worker is None else self.worker.step
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the rest of the run depends on, as it is between two epochs: arrays, and values that JSON can hold."""
+        """All that the rest of the run depends on, between two epochs: arrays, and values that JSON can hold."""
         state = self.state
         return {
             "policy": self.policy.state_dict(),

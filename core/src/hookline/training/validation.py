@@ -41,11 +41,11 @@ def _sums_and_counts(session: Session, batch: Mapping[str, Tensor] | None, step:
     """Each loss summed over this rank's rows or tokens, and how many there are."""
     found = torch.zeros(2, len(step.losses))
     if batch is not None:
-        shared = SharedLossData(step.policy, batch)
+        shared = SharedLossData(session.state, step.policy, batch)
         for index, loss in enumerate(step.losses):
-            term = loss.train(shared, session.state)
+            term = loss.train(shared)
             if term is not None:
-                found[0, index], found[1, index] = term.value * term.count, float(term.count)
+                found[0, index], found[1, index] = term.value * term.size, float(term.size)
     return found
 
 

@@ -30,8 +30,7 @@ def build_worker(
     """A worker for the curriculum's lessons; CartPole when there is no curriculum."""
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 
-    given = curriculum if isinstance(curriculum, Curriculum) else None
-    lessons = given.config if given is not None else curriculum or CurriculumConfig()
+    lessons = curriculum._config if isinstance(curriculum, Curriculum) else curriculum or CurriculumConfig()
     worker = RolloutWorker(
         RolloutWorkerConfig(
             curriculum_config=lessons,
@@ -45,8 +44,8 @@ def build_worker(
         plugins,
         run_state=state,
     )
-    if given is not None:
-        worker.curriculum = given  # the caller's own, so that its standings can be seen there
+    if isinstance(curriculum, Curriculum):
+        worker.curriculum = curriculum  # the caller's own, so that its standings can be seen there
     return worker
 
 
@@ -57,8 +56,8 @@ def _specification(policy: Any) -> Any:
     specification = getattr(policy, "policy", None)
     if specification is None:
         raise TrainingError(
-            f"the policy is a {type(policy).__name__}, of which rollouts cannot be made: give the trainer an MLPPolicy or "
-            "a TransformerPolicy, a module made by one's torch_module(), or a dataset to learn from instead of rollouts"
+            f"the policy is a {type(policy).__name__}, of which rollouts cannot be made: give the trainer an MLPPolicy "
+            "or a TransformerPolicy, a module made by one's torch_module(), or a dataset to learn from instead of rollouts"
         )
     return specification
 
@@ -69,7 +68,7 @@ def as_module(policy: Any, seed: int) -> nn.Module:
         return policy
     if not hasattr(policy, "torch_module"):
         raise TrainingError(
-            f"the policy is a {type(policy).__name__}: give the trainer a torch module, an MLPPolicy or a TransformerPolicy"
+            f"the policy is a {type(policy).__name__}; it must be a torch module, an MLPPolicy or a TransformerPolicy"
         )
     module: nn.Module = policy.torch_module(policy.initial_weights(seed))
     return module

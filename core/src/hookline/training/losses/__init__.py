@@ -3,7 +3,7 @@
 A plugin brings its own by `register_losses`, and a trainer's config names it like any other:
 
     class Entropy(Loss):
-        def run_train(self, shared, state):
+        def run_train(self, shared):
             return self.mean(-actions_forward(shared).entropy)
 
     class MyPlugin:

@@ -13,7 +13,6 @@ from hookline.training.losses.forwards import tokens_forward
 from hookline.training.losses.kl import Reference, kl_estimate
 from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
 from hookline.training.losses.shared import SharedLossData
-from hookline_hookspecs import TrainerState
 
 __all__ = ["GRPO", "GRPOConfig", "group_advantages"]
 
@@ -63,12 +62,12 @@ class GRPO(Loss):
     def attach_policy(self, policy: Any) -> None:
         self._reference = Reference(policy) if self.config.kl else None
 
-    def run_rollout(self, shared: SharedLossData, state: TrainerState) -> None:
-        experience = self.experience
+    def run_rollout(self, shared: SharedLossData) -> None:
+        experience = shared.experience
         assert experience is not None
         experience.store("advantages", group_advantages(experience["rewards"], experience["groups"]))
 
-    def run_train(self, shared: SharedLossData, state: TrainerState) -> LossTerm:
+    def run_train(self, shared: SharedLossData) -> LossTerm:
         clip = self.config.clip
         advantages = self.of_batch(shared, "advantages")[:, None]
         # What could not be judged says nothing, and must not make the mean smaller either.

@@ -14,7 +14,6 @@ from hookline.training.errors import ExperienceError
 from hookline.training.losses.forwards import actions_forward, next_token_logprobs, tokens_forward
 from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
 from hookline.training.losses.shared import SharedLossData
-from hookline_hookspecs import TrainerState
 
 __all__ = ["KL", "KLConfig", "Reference", "kl_estimate"]
 
@@ -69,7 +68,7 @@ class KL(Loss):
     def attach_policy(self, policy: Any) -> None:
         self._reference = Reference(policy)
 
-    def run_train(self, shared: SharedLossData, state: TrainerState) -> LossTerm:
+    def run_train(self, shared: SharedLossData) -> LossTerm:
         if self.config.of == "actions":
             reference = self._reference.action_logprobs(shared.batch)
             return self.mean(kl_estimate(actions_forward(shared).logprobs, reference))

@@ -11,7 +11,6 @@ from torch import Tensor
 from hookline.training.errors import ExperienceError
 from hookline.training.losses.schedule import LossSchedule, Window
 from hookline.training.losses.shared import SharedLossData
-from hookline_hookspecs import TrainerState
 
 if TYPE_CHECKING:
     from hookline.training.experience import Experience
@@ -43,8 +42,8 @@ class LossTerm(NamedTuple):
     """A mean, and how much it was taken over, so that means of several ranks can be joined."""
 
     value: Tensor
-    count: Tensor | int
-    """Rows or tokens."""
+    size: Tensor | int
+    """How many rows or tokens."""
 
 
 @dataclass(kw_only=True)
@@ -81,21 +80,21 @@ class Loss:
         """Take the buffer that every epoch's experience will be in. Called once, before the first epoch."""
         self.experience = experience
 
-    def run_rollout(self, shared: SharedLossData, state: TrainerState) -> None:
+    def run_rollout(self, shared: SharedLossData) -> None:
         """Compute from the complete rollouts what the gradient steps will need, such as advantages."""
 
-    def run_train(self, shared: SharedLossData, state: TrainerState) -> LossTerm:
+    def run_train(self, shared: SharedLossData) -> LossTerm:
         """The loss on one minibatch."""
-        raise NotImplementedError(f"loss {self.name!r} ({type(self).__name__}) has no run_train(shared, state)")
+        raise NotImplementedError(f"loss {self.name!r} ({type(self).__name__}) has no run_train(shared)")
 
-    def rollout(self, shared: SharedLossData, state: TrainerState, steps: int) -> None:
-        """Run the rollout part, if the loss applies to any of the epoch's steps."""
-        if self.schedule.applies_in_epoch(state, steps):
-            self.run_rollout(shared, state)
+    def rollout(self, shared: SharedLossData, steps: int) -> None:
+        """Run the rollout part, if the loss applies to any of the `steps` gradient steps that follow in this epoch."""
+        if self.schedule.applies_in_epoch(shared.state, steps):
+            self.run_rollout(shared)
 
-    def train(self, shared: SharedLossData, state: TrainerState) -> LossTerm | None:
+    def train(self, shared: SharedLossData) -> LossTerm | None:
         """Run the train part, if the loss applies now."""
-        return self.run_train(shared, state) if self.schedule.applies_now(state) else None
+        return self.run_train(shared) if self.schedule.applies_now(shared.state) else None
 
     def mean(self, values: Tensor, mask: Tensor | None = None) -> LossTerm:
         """The mean of values, over those that a mask has as true."""

@@ -11,7 +11,6 @@ from hookline.training.losses.forwards import actions_forward
 from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
 from hookline.training.losses.shared import SharedLossData
 from hookline.training.progress import remaining
-from hookline_hookspecs import TrainerState
 
 __all__ = ["PPOActor", "PPOActorConfig"]
 
@@ -42,9 +41,9 @@ class PPOActor(Loss):
             "advantages": Field("float32", (), computed=True),
         }
 
-    def run_train(self, shared: SharedLossData, state: TrainerState) -> LossTerm:
+    def run_train(self, shared: SharedLossData) -> LossTerm:
         config = self.config
-        clip = config.clip * remaining(state) if config.anneal_clip else config.clip
+        clip = config.clip * remaining(shared.state) if config.anneal_clip else config.clip
         advantages = self.of_batch(shared, "advantages")
         if config.normalize_advantages:
             std, mean = torch.std_mean(advantages)

@@ -11,7 +11,6 @@ from hookline.training.losses.forwards import actions_forward
 from hookline.training.losses.gae import generalized_advantages
 from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
 from hookline.training.losses.shared import SharedLossData
-from hookline_hookspecs import TrainerState
 
 __all__ = ["PPOCritic", "PPOCriticConfig"]
 
@@ -44,8 +43,8 @@ class PPOCritic(Loss):
             "returns": Field("float32", (), computed=True),
         }
 
-    def run_rollout(self, shared: SharedLossData, state: TrainerState) -> None:
-        experience = self.experience
+    def run_rollout(self, shared: SharedLossData) -> None:
+        experience = shared.experience
         assert experience is not None
         advantages = torch.from_numpy(
             generalized_advantages(
@@ -60,7 +59,7 @@ class PPOCritic(Loss):
         experience.store("advantages", advantages)
         experience.store("returns", advantages + experience["values"])
 
-    def run_train(self, shared: SharedLossData, state: TrainerState) -> LossTerm:
+    def run_train(self, shared: SharedLossData) -> LossTerm:
         returns, clip = self.of_batch(shared, "returns"), self.config.clip
         values = actions_forward(shared).values
         error = (values - returns).square()

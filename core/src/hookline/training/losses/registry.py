@@ -36,7 +36,7 @@ def known_losses(plugins: PluginManager) -> dict[str, type[Loss]]:
             if name in losses:
                 raise TrainerConfigError(f"{givers[name]} and plugin {plugin!r} both give a loss {name!r}")
             if not (isinstance(loss, type) and issubclass(loss, Loss)):
-                raise TrainerConfigError(f"plugin {plugin!r} gives {loss!r} as the loss {name!r}: it must be a Loss class")
+                raise TrainerConfigError(f"plugin {plugin!r}: the loss {name!r} must be a Loss class, not {loss!r}")
             losses[name], givers[name] = loss, f"plugin {plugin!r}"
     return losses
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from hookline.training.losses.forwards import tokens_forward
 from hookline.training.losses.loss import Field, Loss, LossTerm
 from hookline.training.losses.shared import SharedLossData
-from hookline_hookspecs import TrainerState
 
 __all__ = ["SFT"]
 
@@ -16,6 +15,6 @@ class SFT(Loss):
     def get_experience_spec(self) -> Mapping[str, Field]:
         return {"tokens": Field("int64"), "valid": Field("bool"), "loss_mask": Field("bool")}
 
-    def run_train(self, shared: SharedLossData, state: TrainerState) -> LossTerm:
+    def run_train(self, shared: SharedLossData) -> LossTerm:
         new = tokens_forward(shared)
         return self.mean(-new.logprobs, new.mask)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from hookline_hookspecs import TrainerState
+
 if TYPE_CHECKING:
     from hookline.training.experience import Experience
 
@@ -19,12 +21,20 @@ class SharedLossData(dict[str, Any]):
     What one loss has computed, such as the policy's forward pass, the next one finds here.
     """
 
-    def __init__(self, policy: Any, batch: Mapping[str, Tensor], experience: Experience | None = None) -> None:
+    def __init__(
+        self,
+        state: TrainerState,
+        policy: Any,
+        batch: Mapping[str, Tensor] | None = None,
+        experience: Experience | None = None,
+    ) -> None:
         super().__init__()
+        self.state = state
+        """The run."""
         self.policy = policy
         """The torch module that is trained."""
-        self.batch = batch
-        """The minibatch: rows of the experience, or examples of the dataset."""
+        self.batch = batch or {}
+        """The minibatch: rows of the experience, or examples of the dataset; empty in a rollout phase."""
         self.experience = experience
         """The whole experience of the epoch; None where there is a dataset instead."""
         self.stats: dict[str, Tensor] = {}
