@@ -57,7 +57,7 @@ def _specification(policy: Any) -> Any:
     if specification is None:
         raise TrainingError(
             f"the policy is a {type(policy).__name__}, of which rollouts cannot be made: give the trainer an MLPPolicy "
-            "or a TransformerPolicy, a module made by one's torch_module(), or a dataset to learn from instead of rollouts"
+            "or a TransformerPolicy, a module made by one's torch_module(), or a dataset instead of rollouts"
         )
     return specification
 
