@@ -8,6 +8,7 @@ from typing import Any
 from hookline.testing import EventRecorder, RecordedEvent
 from hookline.training import Trainer
 
+
 def written(event: RecordedEvent) -> str:
     """One event as a line: its name, and what its report or its context says; numbers that training makes as dots."""
     arguments: Mapping[str, Any] = event.arguments

@@ -162,5 +162,7 @@ def test_a_plugin_that_changes_the_type_of_the_state_itself_is_named(
             state.__class__ = Other
 
     hookline_manager.register(Meddler(), "meddler")
-    with pytest.raises(StateTypeError, match="in on_mb_end a plugin made the state a Other; it must stay a TrainerState"):
+    with pytest.raises(
+        StateTypeError, match="in on_mb_end a plugin made the state a Other; it must stay a TrainerState"
+    ):
         supervised().train()

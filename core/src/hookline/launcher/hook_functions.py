@@ -78,5 +78,5 @@ def register_hook_functions(
         for number, function in reversed(list(enumerate(functions, 1))):
             if not callable(function):
                 raise UnknownHookError(f"{name}: {function!r} is no function that can be called")
-            label = getattr(function, "__qualname__", type(function).__name__)
+            label = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
             plugins.register(HookFunction(HOOK_NAMES[name], function, trainer), f"{name} {number}: {label}")

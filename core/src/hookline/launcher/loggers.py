@@ -32,5 +32,5 @@ def register_loggers(plugins: PluginManager, loggers: Sequence[Logger]) -> None:
     for number, logger in reversed(list(enumerate(loggers, 1))):
         if not callable(logger):
             raise HooklineError(f"custom_logger_fns: {logger!r} is no function that can be called")
-        label = getattr(logger, "__qualname__", type(logger).__name__)
+        label = getattr(logger, "__qualname__", type(logger).__name__).rpartition("<locals>.")[2]
         plugins.register(LoggerFunction(logger), f"logger {number}: {label}")

@@ -26,6 +26,11 @@ __all__ = ["TrainerHook", "register_trainer_hook"]
 MOMENTS: Final[Mapping[str, str]] = {"on_training_start": "on_new_training_run"}
 """Names of methods that are no names of events, and the event of each."""
 
+CARRIED: Final = frozenset(
+    "state report_data error context rollout version changes request scores replay checkpoint".split()
+)
+"""What the events carry that a hook in this style can have methods for."""
+
 STATE_NAMES: Final[Mapping[str, str]] = {"losses_stats": "loss_stats"}
 """Names of arguments that are not the names of the state's fields."""
 
@@ -53,13 +58,18 @@ class TrainerHookPlugin:
         self.hook = hook
         self.critical = getattr(hook, "critical", False)
         self.on_error = getattr(hook, "on_error", None)
+        # In the order in which hooks were added; pluggy alone would call the last one first.
+        self.after = tuple(
+            other for other, plugin in trainer.plugins.list_name_plugin() if isinstance(plugin, type(self))
+        )
         self._trainer = trainer
-        for method in _moments_of(hook, name, [*trainer.plugins.events, *MOMENTS]):
+        events = trainer.plugins.events
+        known = [event for event in events if CARRIED.issuperset(events[event].arguments)]
+        for method in _moments_of(hook, name, [*known, *MOMENTS]):
             event = MOMENTS.get(method.__name__, method.__name__)
-            arguments = tuple(trainer.plugins.events[event].arguments)
-            self._check_parameters(method, name, arguments)
+            self._check_parameters(method, name, events[event].arguments)
             # Under the method's own name: a hook may have both `on_training_start` and `on_new_training_run`.
-            setattr(self, method.__name__, _implementation(event, arguments, hook.scope, self._caller(method, event)))
+            setattr(self, method.__name__, _implementation(event, hook.scope, self._caller(method, event)))
 
     def _check_parameters(self, method: Callable[..., Any], name: str, arguments: Iterable[str]) -> None:
         known = {*arguments, "trainer_state", "state", *STATE_NAMES, *TrainerState.__dataclass_fields__, *MAYBE}
@@ -115,19 +125,25 @@ def _moments_of(hook: TrainerHook, name: str, known: list[str]) -> list[Callable
     return [getattr(hook, method) for method in methods if method in known]
 
 
-def _implementation(
-    event: str, arguments: tuple[str, ...], scope: Scope, call: Callable[[Mapping[str, Any]], Any]
-) -> Callable[..., Any]:
-    """A function with the event's own arguments: pluggy hands over what a signature names."""
+def _implementation(event: str, scope: Scope, call: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
+    @hookimpl(specname=event, scope=scope)
+    def implementation(
+        state: Any = None,
+        report_data: Any = None,
+        error: Any = None,
+        context: Any = None,
+        rollout: Any = None,
+        version: Any = None,
+        changes: Any = None,
+        request: Any = None,
+        scores: Any = None,
+        replay: Any = None,
+        checkpoint: Any = None,
+    ) -> Any:
+        # Of arguments with defaults, an implementation is handed those that its event has.
+        return call({name: value for name, value in locals().items() if name in CARRIED and value is not None})
 
-    def implementation(*values: Any) -> Any:
-        return call(dict(zip(arguments, values, strict=True)))
-
-    implementation.__name__ = event
-    implementation.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in arguments]
-    )
-    return hookimpl(specname=event, scope=scope)(implementation)
+    return implementation
 
 
 def _take_over(policy: Any, given: Any) -> None:

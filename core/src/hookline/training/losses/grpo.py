@@ -79,8 +79,8 @@ class GRPO(Loss):
         loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
         if self._reference is not None:
             divergence = kl_estimate(new.logprobs, self._reference.token_logprobs(shared.batch))
-            shared.stats["kl"] = self.mean(divergence.detach(), mask).value
+            self.report(shared, "kl", self.mean(divergence.detach(), mask).value)
             loss = loss + self.config.kl * divergence
         with torch.no_grad():
-            shared.stats["clip_fraction"] = self.mean(((ratio - 1).abs() > clip).float(), mask).value
+            self.report(shared, "clip_fraction", self.mean(((ratio - 1).abs() > clip).float(), mask).value)
         return self.mean(loss, mask)

@@ -103,6 +103,10 @@ class Loss:
         count = mask.sum()
         return LossTerm((values * mask).sum() / count.clamp(min=1), count)
 
+    def report(self, shared: SharedLossData, name: str, value: Tensor) -> None:
+        """Have a number reported beside the loss, as `train/<loss>/<name>`."""
+        shared.stats[f"{self.name}/{name}"] = value
+
     def of_batch(self, shared: SharedLossData, name: str) -> Tensor:
         """A field of the minibatch, with an error that names this loss when it is not there."""
         try:

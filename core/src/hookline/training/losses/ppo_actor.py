@@ -56,7 +56,7 @@ class PPOActor(Loss):
         objective = surrogate.mean() + config.entropy * new.entropy.mean()
 
         with torch.no_grad():
-            shared.stats["entropy"] = new.entropy.mean()
-            shared.stats["approx_kl"] = (ratio - 1 - log_ratio).mean()
-            shared.stats["clip_fraction"] = ((ratio - 1).abs() > clip).float().mean()
+            self.report(shared, "entropy", new.entropy.mean())
+            self.report(shared, "approx_kl", (ratio - 1 - log_ratio).mean())
+            self.report(shared, "clip_fraction", ((ratio - 1).abs() > clip).float().mean())
         return LossTerm(-objective, advantages.numel())
