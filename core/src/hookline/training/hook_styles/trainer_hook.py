@@ -27,7 +27,8 @@ MOMENTS: Final[Mapping[str, str]] = {"on_training_start": "on_new_training_run"}
 """Names of methods that are no names of events, and the event of each."""
 
 CARRIED: Final = frozenset(
-    "state report_data error context rollout version changes request scores replay checkpoint".split()
+    {"state", "report_data", "error", "context", "rollout", "version", "changes"}
+    | {"request", "scores", "replay", "checkpoint"}
 )
 """What the events carry that a hook in this style can have methods for."""
 
