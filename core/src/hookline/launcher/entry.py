@@ -1,0 +1,58 @@
+"""`main`: installed plugins, functions as hooks and loggers, and a trainer with all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hookline.launcher.hook_functions import register_hook_functions
+from hookline.launcher.loggers import register_loggers
+from hookline.plugins.discovery import open_plugins
+from hookline.plugins.settings import Settings
+from hookline.plugins.summary import print_summary
+
+if TYPE_CHECKING:
+    from hookline.training import Trainer, TrainerConfig
+
+__all__ = ["main"]
+
+
+def main(
+    config: TrainerConfig | None = None,
+    *,
+    policy: Any = None,
+    dataset: Any = None,
+    validation_dataset: Any = None,
+    custom_logger_fns: Sequence[Callable[[dict[str, Any], int], None]] = (),
+    hook_fns: Mapping[str, Callable[..., None] | Iterable[Callable[..., None]]] | None = None,
+    settings: Settings | None = None,
+) -> Trainer:
+    """Train on a dataset, with functions called at the moments of it; returns the trainer.
+
+    :param policy: a torch module or a `TransformerPolicy`.
+    :param dataset: examples to learn from. Without one, a small task of Hookline's own is learnt.
+    :param custom_logger_fns: called with each report and its step.
+    :param hook_fns: called with the worker and the moment's report, by the names of `HOOK_NAMES`.
+    :param settings: which installed plugins are wanted, and how (default: those of this folder and environment).
+    """
+    from hookline.training import Trainer
+    from hookline.training.tasks import supervised_addition
+
+    plugins = open_plugins(rank=int(os.environ.get("RANK", "0")), settings=settings)
+    try:
+        if dataset is None:
+            trainer = supervised_addition(config, plugins)
+        else:
+            trainer = Trainer(
+                config, policy=policy, dataset=dataset, validation_dataset=validation_dataset, plugins=plugins
+            )
+        register_loggers(plugins, custom_logger_fns)
+        register_hook_functions(plugins, trainer, hook_fns or {})
+        trainer.train()
+    finally:
+        try:
+            plugins.close()
+        finally:
+            print_summary(plugins)
+    return trainer

@@ -1,0 +1,189 @@
+"""`Session`: the moments of one run, in their order, each with the report that its event promises."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from hookline.plugins.manager import PluginManager
+from hookline.session.means import RunningMeans
+from hookline.session.signals import sigterm_as_exception
+from hookline.session.state_check import StateCheck
+from hookline_hookspecs import TrainerState
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One run from `on_new_training_run` to its end: `with Session(plugins, state) as session: ...`.
+
+    The session counts epochs and steps in `state`; the loop says when one begins or ends. Leaving the `with` block
+    completes the run; leaving it by an exception, Ctrl-C or SIGTERM fails it, and the error goes up.
+
+    :param rollouts: how many rollouts have been made, where there is a rollout worker; asked after a run was restored.
+    """
+
+    def __init__(
+        self, plugins: PluginManager, state: TrainerState, *, rollouts: Callable[[], int] | None = None
+    ) -> None:
+        self.plugins = plugins
+        self.emit = plugins.emit
+        self.state = state
+        self.start_epoch = state.epoch
+        """The epoch that training starts with: 0, or the one after the last that a restored run completed."""
+        self.final_val_loss: float | None = None
+        """The loss of the validation at the last step; None as long as there was none."""
+        self._rollouts = rollouts
+        self._means = RunningMeans()
+        self._cleanup = ExitStack()
+
+    # -- beginning and end ----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Session:
+        self._cleanup.enter_context(sigterm_as_exception())
+        try:
+            self._begin()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return self
+
+    def _begin(self) -> None:
+        state = self.state
+        self._check = StateCheck(self.plugins, state)
+        self.plugins.set_clocks()
+        self._announce("on_new_training_run")
+        restored = self.emit.restore_training_run(state=state)
+        self._check.after("restore_training_run")
+        if restored is not None:
+            self.plugins.set_clocks(
+                step=state.step, epoch=state.epoch, rollout=-1 if self._rollouts is None else self._rollouts()
+            )
+        # A restored state stands at the last epoch that is complete.
+        self.start_epoch = state.epoch if restored is None else state.epoch + 1
+        report = {
+            "total_epochs": state.total_epochs,
+            "total_steps": state.total_steps,
+            "start_epoch": self.start_epoch,
+            "start_step": state.step,
+        }
+        self._announce("pre_training", report_data=report)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        try:
+            self._complete()
+        except BaseException as late_error:
+            self._fail(late_error)
+            raise
+        self._end()
+
+    def _complete(self) -> None:
+        state = self.state
+        report = {
+            "final_epoch": state.epoch,
+            "final_step": state.step,
+            "total_steps": state.total_steps,
+            "final_val_loss": self.final_val_loss,
+        }
+        self._announce("post_training", report_data=report)
+        self._announce("on_training_complete")
+
+    def _fail(self, error: BaseException) -> None:
+        try:
+            self.emit.on_training_failed(state=self.state, error=error)
+        except Exception as second_error:
+            # What ended the run is what its owner must see; a plugin that cannot cope with that comes second.
+            error.add_note(f"then on_training_failed raised {type(second_error).__name__}: {second_error}")
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self.plugins.drain()
+        self._cleanup.close()
+
+    def _announce(self, event: str, **arguments: Any) -> None:
+        getattr(self.emit, event)(state=self.state, **arguments)
+        self._check.after(event)
+
+    # -- epochs and phases ----------------------------------------------------------------------------------------
+
+    def epochs(self, until: Callable[[], bool] = lambda: False) -> Iterator[int]:
+        """The epochs that are left to train, 0-based, each announced when it begins and when it ends.
+
+        :param until: asked before each epoch; true ends the run early.
+        """
+        total = self.state.total_epochs
+        for epoch in itertools.count(self.start_epoch) if total is None else range(self.start_epoch, total):
+            if until():
+                return
+            self.begin_epoch(epoch)
+            yield epoch
+            self.end_epoch()
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.state.epoch = epoch
+        self._announce("on_epoch_start")
+
+    def begin_train_phase(self) -> None:
+        """The epoch's data is at hand and gradient steps follow."""
+        self._means.take()
+        self._announce("on_train_phase_start")
+
+    def end_train_phase(self) -> None:
+        """The epoch's gradient steps are done; `loss_stats` become means over them."""
+        self.state.loss_stats = self._means.take()
+        self._announce("on_train_phase_end")
+
+    def end_epoch(self) -> None:
+        self._announce("on_epoch_end")
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def begin_step(self) -> None:
+        """A gradient step is about to be taken."""
+        self._announce("pre_training_step", report_data=self._step_report())
+
+    def end_step(self, metrics: Mapping[str, float]) -> None:
+        """A gradient step has been taken: counts it, and reports its metrics."""
+        self.state.step += 1
+        self.state.loss_stats = dict(metrics)
+        self._means.add(metrics)
+        self._announce("on_mb_end")
+        report = {**self._step_report(), **metrics}
+        self._announce("post_training_step", report_data=report)
+        self._log(report)
+
+    def _step_report(self) -> dict[str, Any]:
+        state = self.state
+        return {"current_epoch": state.epoch, "current_step": state.step, "total_steps": state.total_steps}
+
+    def _log(self, report: Mapping[str, Any]) -> None:
+        self.emit.log_metrics(report_data=dict(report), step=self.state.step)
+
+    # -- validation -----------------------------------------------------------------------------------------------
+
+    def begin_validation(self, *, is_last_step: bool = False) -> None:
+        report = {"current_epoch": self.state.epoch, "is_last_step": is_last_step}
+        self._announce("pre_validation", report_data=report)
+
+    def begin_validation_step(self, batch_index: int) -> None:
+        report = {"current_epoch": self.state.epoch, "batch_index": batch_index}
+        self._announce("pre_validation_step", report_data=report)
+
+    def end_validation_step(self, batch_index: int, val_score: float) -> None:
+        report = {"current_epoch": self.state.epoch, "batch_index": batch_index, "val_score": val_score}
+        self._announce("post_validation_step", report_data=report)
+
+    def end_validation(self, val_avg_loss: float, *, is_last_step: bool = False) -> None:
+        """A validation is over; the loss is the mean over all ranks."""
+        if is_last_step:
+            self.final_val_loss = val_avg_loss
+        report = {"current_epoch": self.state.epoch, "val_avg_loss": val_avg_loss}
+        self._announce("post_validation", report_data=report)
+        self._log(report)

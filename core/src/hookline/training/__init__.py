@@ -1,0 +1,32 @@
+"""The trainer, in PyTorch: one loop for rollouts, one for datasets, and events for everything else.
+
+    trainer = Trainer(TrainerConfig(epochs=10), Curriculum(CurriculumConfig()), policy)
+    trainer.add_hook(MyHook())
+    trainer.train()
+
+`Trainer()` alone is a small CartPole run. With `dataset=` it learns from examples instead.
+"""
+
+from hookline.policies.frameworks import require_framework
+
+require_framework("torch", "the trainer")
+require_framework("numpy", "the trainer")
+
+from hookline.training.config import OptimizerConfig, RolloutConfig, SupervisedConfig, TrainerConfig  # noqa: E402
+from hookline.training.experience import Experience  # noqa: E402
+from hookline.training.hook_styles.trainer_hook import TrainerHook  # noqa: E402
+from hookline.training.losses.loss import Loss  # noqa: E402
+from hookline.training.trainer import Trainer  # noqa: E402
+from hookline_hookspecs import TrainerState  # noqa: E402
+
+__all__ = [
+    "Experience",
+    "Loss",
+    "OptimizerConfig",
+    "RolloutConfig",
+    "SupervisedConfig",
+    "Trainer",
+    "TrainerConfig",
+    "TrainerHook",
+    "TrainerState",
+]

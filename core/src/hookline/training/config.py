@@ -1,0 +1,102 @@
+"""`TrainerConfig`: all that a trainer is told in plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hookline.training.errors import TrainerConfigError
+
+__all__ = ["OptimizerConfig", "RolloutConfig", "SupervisedConfig", "TrainerConfig"]
+
+
+@dataclass
+class OptimizerConfig:
+    """Adam, over all parameters at once."""
+
+    learning_rate: float = 2.5e-4
+    anneal: bool = True
+    """Lower the learning rate in a straight line, from the first epoch on to zero after the last."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-5
+    weight_decay: float = 0.0
+    max_grad_norm: float | None = 0.5
+    """Gradients with a greater norm are scaled down to it; None leaves them as they are."""
+
+
+@dataclass
+class RolloutConfig:
+    """The rollout phase of an epoch, and how its experience is gone through; used where there is no dataset."""
+
+    num_environments: int = 4
+    """Copies of an environment on each rank; for text, prompts in a rollout."""
+    steps_per_rollout: int = 128
+    """Steps in each copy of an environment."""
+    samples_per_prompt: int = 8
+    """Responses to each prompt of a text lesson."""
+    rollouts_per_epoch: int = 1
+    minibatches: int = 4
+    """How many minibatches the epoch's experience is divided into."""
+    update_epochs: int = 4
+    """How often the experience is gone through."""
+
+
+@dataclass
+class SupervisedConfig:
+    """How a dataset is gone through."""
+
+    batch_size: int = 32
+    """Examples in each gradient step, over all ranks."""
+    shuffle: bool = True
+    validate_every: int | None = None
+    """Gradient steps between two validations; None for none before the last step's."""
+    validate_at_start: bool = False
+    """Validate before the first step as well."""
+
+
+@dataclass
+class TrainerConfig:
+    """A small run, unless said otherwise. Subclass it to carry what your own code needs besides."""
+
+    epochs: int = 4
+    seed: int = 0
+    run_dir: Path | None = None
+    """The run's folder; None for a run that leaves no files."""
+    losses: Mapping[str, Mapping[str, Any]] | None = None
+    """The options of each loss by the loss's name; None for those that suit the data:
+    `sft` for a dataset, `ppo_actor` and `ppo_critic` for control, `grpo` for text."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
+    threads: int | None = 1
+    """Threads that torch computes with; small models are faster with one. None leaves torch's own choice."""
+    rank_timeout_seconds: float = 60.0
+    """How long a rank waits for the others before it gives up."""
+
+
+def check_config(config: TrainerConfig) -> None:
+    """Raise an error that lists every value that makes no sense."""
+    rollout, supervised, optimizer = config.rollout, config.supervised, config.optimizer
+    at_least_one = {
+        "epochs": config.epochs,
+        "rollout.num_environments": rollout.num_environments,
+        "rollout.steps_per_rollout": rollout.steps_per_rollout,
+        "rollout.samples_per_prompt": rollout.samples_per_prompt,
+        "rollout.rollouts_per_epoch": rollout.rollouts_per_epoch,
+        "rollout.minibatches": rollout.minibatches,
+        "rollout.update_epochs": rollout.update_epochs,
+        "supervised.batch_size": supervised.batch_size,
+        "supervised.validate_every": 1 if supervised.validate_every is None else supervised.validate_every,
+        "threads": 1 if config.threads is None else config.threads,
+    }
+    faults = [f"{name} must be at least 1, got {value!r}" for name, value in at_least_one.items() if not value >= 1]
+    if not optimizer.learning_rate > 0:
+        faults.append(f"optimizer.learning_rate must be greater than 0, got {optimizer.learning_rate!r}")
+    if optimizer.max_grad_norm is not None and not optimizer.max_grad_norm > 0:
+        faults.append(f"optimizer.max_grad_norm must be greater than 0, or None, got {optimizer.max_grad_norm!r}")
+    if not config.rank_timeout_seconds > 0:
+        faults.append(f"rank_timeout_seconds must be greater than 0, got {config.rank_timeout_seconds!r}")
+    if faults:
+        raise TrainerConfigError(f"{type(config).__name__}: " + "; ".join(faults))

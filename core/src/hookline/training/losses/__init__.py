@@ -1,0 +1,32 @@
+"""Losses: each a class of its own that says what it needs, when it applies, and what it adds to the gradient.
+
+A plugin brings its own by `register_losses`, and a trainer's config names it like any other:
+
+    class Entropy(Loss):
+        def run_train(self, shared):
+            return self.mean(-actions_forward(shared).entropy)
+
+    class MyPlugin:
+        @hookimpl
+        def register_losses(self):
+            return {"entropy": Entropy}
+
+    TrainerConfig(losses={"ppo_actor": {}, "ppo_critic": {}, "entropy": {"weight": 0.01}})
+"""
+
+from hookline.training.losses.forwards import actions_forward, tokens_forward
+from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
+from hookline.training.losses.schedule import LossSchedule, Window
+from hookline.training.losses.shared import SharedLossData
+
+__all__ = [
+    "Field",
+    "Loss",
+    "LossConfig",
+    "LossSchedule",
+    "LossTerm",
+    "SharedLossData",
+    "Window",
+    "actions_forward",
+    "tokens_forward",
+]

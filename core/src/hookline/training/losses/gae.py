@@ -1,0 +1,32 @@
+"""Generalized advantage estimation (Schulman et al., 2016)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["generalized_advantages"]
+
+
+def generalized_advantages(
+    rewards: NDArray[np.float32],
+    values: NDArray[np.float32],
+    next_values: NDArray[np.float32],
+    ends: NDArray[np.bool_],
+    gamma: float,
+    gae_lambda: float,
+) -> NDArray[np.float32]:
+    """The advantage of each step of a grid of (steps, copies).
+
+    :param next_values: the value of what followed each step: 0 where the episode terminated, the value of the last
+        observation where it was cut short. That is what lets a truncated episode be bootstrapped.
+    :param ends: where an episode ended, by termination or truncation: what follows belongs to another one.
+    """
+    deltas = rewards + gamma * next_values - values
+    decay = (gamma * gae_lambda) * ~ends
+    advantages = np.empty_like(deltas)
+    following = np.zeros_like(deltas[0])
+    for t in range(len(deltas) - 1, -1, -1):
+        following = deltas[t] + decay[t] * following
+        advantages[t] = following
+    return advantages

@@ -1,0 +1,86 @@
+"""`grpo`: group relative policy optimization (Shao et al., 2024), on responses in groups that share a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookline.training.losses.forwards import tokens_forward
+from hookline.training.losses.kl import Reference, kl_estimate
+from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
+from hookline.training.losses.shared import SharedLossData
+
+__all__ = ["GRPO", "GRPOConfig", "group_advantages"]
+
+
+def group_advantages(rewards: Tensor, groups: Tensor, eps: float = 1e-4) -> Tensor:
+    """How much better each response was than those to the same prompt, in deviations of its group.
+
+    A reward that is not a number is not applicable: it has no say in its group, and its own advantage is 0.
+    """
+    judged = ~rewards.isnan()
+    known = rewards.nan_to_num()
+    size = int(groups.max()) + 1
+
+    def mean_of_group(values: Tensor) -> Tensor:
+        sums = torch.zeros(size).index_add(0, groups, values * judged)
+        counts = torch.zeros(size).index_add(0, groups, judged.float())
+        return (sums / counts.clamp(min=1))[groups]
+
+    centred = known - mean_of_group(known)
+    deviation = mean_of_group(centred.square()).sqrt()
+    return centred / (deviation + eps) * judged
+
+
+@dataclass(kw_only=True)
+class GRPOConfig(LossConfig):
+    clip: float = 0.2
+    """How far the probability of a token may move, as a share of what it was."""
+    kl: float = 0.0
+    """The weight of the divergence from the policy that the run began with; 0 for none."""
+
+
+class GRPO(Loss):
+    Config = GRPOConfig
+    config: GRPOConfig
+
+    def get_experience_spec(self) -> Mapping[str, Field]:
+        return {
+            "tokens": Field("int64"),
+            "valid": Field("bool"),
+            "loss_mask": Field("bool"),
+            "logprobs": Field("float32"),
+            "rewards": Field("float32", ()),
+            "groups": Field("int64", ()),
+            "advantages": Field("float32", (), computed=True),
+        }
+
+    def attach_policy(self, policy: Any) -> None:
+        self._reference = Reference(policy) if self.config.kl else None
+
+    def run_rollout(self, shared: SharedLossData) -> None:
+        experience = shared.experience
+        assert experience is not None
+        experience.store("advantages", group_advantages(experience["rewards"], experience["groups"]))
+
+    def run_train(self, shared: SharedLossData) -> LossTerm:
+        clip = self.config.clip
+        advantages = self.of_batch(shared, "advantages")[:, None]
+        # What could not be judged says nothing, and must not make the mean smaller either.
+        judged = ~shared.batch["rewards"].isnan()[:, None]
+        new = tokens_forward(shared)
+        mask = new.mask & judged
+
+        ratio = (new.logprobs - shared.batch["logprobs"]).exp()
+        loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+        if self._reference is not None:
+            divergence = kl_estimate(new.logprobs, self._reference.token_logprobs(shared.batch))
+            self.report(shared, "kl", self.mean(divergence.detach(), mask).value)
+            loss = loss + self.config.kl * divergence
+        with torch.no_grad():
+            self.report(shared, "clip_fraction", self.mean(((ratio - 1).abs() > clip).float(), mask).value)
+        return self.mean(loss, mask)

@@ -1,0 +1,80 @@
+"""When a loss applies: windows of epochs or steps, and positions in a cycle of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from hookline.plugins.errors import did_you_mean
+from hookline.training.errors import TrainerConfigError
+from hookline_hookspecs import TrainerState
+
+__all__ = ["LossSchedule", "Window"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """From `begin` (inclusive) to `end` (exclusive), there on the `active` positions of each cycle."""
+
+    begin: int = 0
+    end: int | None = None
+    """None for no end."""
+    cycle: int = 1
+    """The length of a cycle. Cycles are counted from tick 0, not from `begin`."""
+    active: tuple[int, ...] = (0,)
+    """The positions in a cycle, from 0, on which the loss applies."""
+    clock: Literal["epoch", "step"] = "epoch"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "active", tuple(sorted(set(self.active))))
+        if self.begin < 0 or (self.end is not None and self.end <= self.begin):
+            raise TrainerConfigError(f"{self} never applies: it needs 0 <= begin < end")
+        if self.cycle < 1 or not self.active or not all(0 <= position < self.cycle for position in self.active):
+            raise TrainerConfigError(f"{self}: active must name positions from 0 to {self.cycle - 1}")
+        if self.clock not in ("epoch", "step"):
+            raise TrainerConfigError(f"{self}: clock must be 'epoch' or 'step'{did_you_mean(self.clock, CLOCKS)}")
+
+    def holds(self, tick: int) -> bool:
+        inside = self.begin <= tick and (self.end is None or tick < self.end)
+        return inside and tick % self.cycle in self.active
+
+    def holds_within(self, first: int, last: int) -> bool:
+        """Whether some tick from `first` to `last`, both inclusive, is one of the window's."""
+        ticks = range(max(first, self.begin), min(last, last if self.end is None else self.end - 1) + 1)
+        return any(map(self.holds, ticks[: self.cycle]))
+
+
+CLOCKS = ("epoch", "step")
+
+
+class LossSchedule:
+    """Applies when any of its windows does, and always when it has none."""
+
+    def __init__(self, windows: Iterable[Window | Mapping[str, Any]] = ()) -> None:
+        self.windows: Sequence[Window] = [_as_window(window) for window in windows]
+
+    def applies_now(self, state: TrainerState) -> bool:
+        """Whether the loss applies to the gradient step that is about to be taken."""
+        return not self.windows or any(
+            window.holds(state.epoch if window.clock == "epoch" else state.step) for window in self.windows
+        )
+
+    def applies_in_epoch(self, state: TrainerState, steps: int) -> bool:
+        """Whether the loss applies to any of the `steps` gradient steps that follow in this epoch."""
+        return not self.windows or any(
+            window.holds(state.epoch)
+            if window.clock == "epoch"
+            else window.holds_within(state.step, state.step + steps - 1)
+            for window in self.windows
+        )
+
+
+def _as_window(window: Window | Mapping[str, Any]) -> Window:
+    if isinstance(window, Window):
+        return window
+    known = [field.name for field in fields(Window)]
+    for key in window:
+        if key not in known:
+            raise TrainerConfigError(f"a window of a schedule has no {key!r}{did_you_mean(key, known)}")
+    return Window(**window)

@@ -1,0 +1,89 @@
+"""The processes of a data-parallel run, as torchrun starts them, and what they tell each other."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hookline.training.errors import RankError
+
+__all__ = ["Ranks", "join_ranks"]
+
+
+class Ranks:
+    """This process among the others. Alone, every operation leaves things as they are.
+
+    Each operation is collective: all ranks must come to it, so none may be in an implementation that runs on some only.
+    """
+
+    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
+        self.rank = rank
+        self.world_size = world_size
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over all ranks."""
+        if self.world_size > 1:
+            with self._attributed("adding up numbers"):
+                dist.all_reduce(values)
+        return values
+
+    def average_(self, gradient: Tensor) -> None:
+        """Put the mean over all ranks in the place of a gradient."""
+        if self.world_size > 1:
+            with self._attributed("averaging gradients"):
+                dist.all_reduce(gradient)
+            gradient /= self.world_size
+
+    def broadcast_(self, values: Tensor) -> None:
+        """Put rank 0's values in the place of each rank's own."""
+        if self.world_size > 1:
+            with self._attributed("taking over weights"):
+                dist.broadcast(values, src=0)
+
+    def any(self, flag: bool) -> bool:
+        """Whether some rank says so."""
+        return bool(self.sum(torch.tensor(float(flag)))) if self.world_size > 1 else flag
+
+    def gather(self, value: Any) -> list[Any]:
+        """Each rank's value, on all ranks."""
+        values = [value] * self.world_size
+        if self.world_size > 1:
+            with self._attributed("gathering states"):
+                dist.all_gather_object(values, value)
+        return values
+
+    @contextmanager
+    def _attributed(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise RankError(
+                f"rank {self.rank} of {self.world_size} lost the other ranks while {what}: one has died, or did not "
+                f"answer in time. The first error above is the cause; this is what became of it here: {error}"
+            ) from error
+
+
+def join_ranks(timeout_seconds: float) -> Ranks:
+    """The ranks of this process: those that torchrun has started, or it alone."""
+    if not dist.is_available():
+        return Ranks()
+    if not dist.is_initialized():
+        if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or "MASTER_ADDR" not in os.environ:
+            return Ranks()
+        dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_seconds))
+        atexit.register(_leave)
+    return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        leave: Callable[[], None] = dist.destroy_process_group
+        leave()

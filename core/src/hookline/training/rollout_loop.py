@@ -1,0 +1,109 @@
+"""Reinforcement learning: each epoch plays, then learns from what it played, then hands its weights back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hookline.session import Session
+from hookline.training.config import RolloutConfig
+from hookline.training.errors import TrainerConfigError
+from hookline.training.experience import Experience
+from hookline.training.gradient_step import GradientStep
+from hookline.training.losses.shared import SharedLossData
+from hookline.training.rollout_arrays import join_rollouts, mean_stats
+
+if TYPE_CHECKING:
+    from hookline.rollout import RolloutWorker
+
+__all__ = ["RolloutLoop"]
+
+
+class RolloutLoop:
+    """Epochs of rollout phase and train phase.
+
+    :param worker: makes the rollouts; on each rank its own.
+    :param order: the generator that shuffles the experience.
+    """
+
+    def __init__(
+        self, config: RolloutConfig, step: GradientStep, worker: RolloutWorker, order: np.random.Generator
+    ) -> None:
+        self._config = config
+        self._step = step
+        self._worker = worker
+        self._order = order
+        self.experience = Experience(step.losses)
+        for loss in step.losses:
+            loss.attach_replay_buffer(self.experience)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self._config.update_epochs * self._config.minibatches
+
+    def epochs(self, session: Session) -> Iterator[int]:
+        """Train, and yield each epoch when its work is done, before its end is announced."""
+        state = session.state
+        state.experience = self.experience
+        self._hand_over_weights(session)
+        for epoch in session.epochs(until=self._is_learnt):
+            self._play(session)
+            session.begin_train_phase()
+            for _ in range(self._config.update_epochs):
+                self._go_through_experience(session)
+            session.end_train_phase()
+            self._hand_over_weights(session)
+            yield epoch
+
+    def _is_learnt(self) -> bool:
+        return self._step.ranks.any(self._worker.is_complete)
+
+    def _play(self, session: Session) -> None:
+        """The rollout phase: rollouts, and what losses make of them."""
+        rollouts = [self._worker.rollout()]
+        while len(rollouts) < self._config.rollouts_per_epoch and not self._worker.is_complete:
+            rollouts.append(self._worker.rollout())
+        arrays, grid = join_rollouts(rollouts)
+        self.experience.fill(arrays, grid)
+        state = session.state
+        state.rollout_stats = mean_stats(rollouts)
+        state.agent_step += int(state.rollout_stats.get("rollout/steps", 0)) * state.world_size
+        shared = SharedLossData(state, self._step.policy, experience=self.experience)
+        with torch.no_grad():
+            for loss in self._step.losses:
+                loss.rollout(shared, self.steps_per_epoch)
+
+    def _go_through_experience(self, session: Session) -> None:
+        rows, minibatches = self.experience.rows, self._config.minibatches
+        check_divisible(rows, minibatches)
+        order = torch.from_numpy(self._order.permutation(rows))
+        for batch in self.experience.minibatches(rows // minibatches, order):
+            session.begin_step()
+            session.end_step(self._step.take(batch, session.state, self.experience))
+
+    def _hand_over_weights(self, session: Session) -> None:
+        self._worker.update_weights(self._step.policy.state_dict(), version=session.state.step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What decides the next epoch besides weights and generators. An epoch's experience is not carried over."""
+        return {"worker": self._worker.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._worker.load_state_dict(state["worker"])
+
+    def stop(self) -> None:
+        self._worker.stop()
+
+
+def check_divisible(rows: int, minibatches: int) -> None:
+    """Raise when rows cannot be divided into minibatches of one size."""
+    if rows % minibatches:
+        nearest = [n for n in range(1, rows + 1) if rows % n == 0]
+        better = min(nearest, key=lambda n: abs(n - minibatches))
+        raise TrainerConfigError(
+            f"the {rows} rows of an epoch's experience cannot be divided into rollout.minibatches = {minibatches}: "
+            f"{better} would do, or other numbers of environments, steps or samples"
+        )

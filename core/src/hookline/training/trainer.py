@@ -1,0 +1,196 @@
+"""`Trainer`: puts policy, losses, optimizer and data together, and runs the loop that suits them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hookline.plugins.manager import PluginManager
+from hookline.session import Session
+from hookline.training.config import TrainerConfig, check_config
+from hookline.training.errors import TrainingError
+from hookline.training.generators import restore_generators, seed_generators, take_generators
+from hookline.training.gradient_step import GradientStep
+from hookline.training.hook_styles import register_hook
+from hookline.training.losses.registry import build_losses
+from hookline.training.ranks import join_ranks
+from hookline.training.resume_point import NAME, ResumePoint
+from hookline.training.rollout_loop import RolloutLoop, check_divisible
+from hookline.training.supervised_loop import SupervisedLoop
+from hookline.training.worker import as_module, build_worker, plays_text
+from hookline_hookspecs import TrainerState
+
+if TYPE_CHECKING:
+    from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
+
+__all__ = ["Trainer"]
+
+
+class Trainer:
+    """Trains a policy, by rollouts of a curriculum's lessons or, when there is a dataset, on its examples.
+
+    :param curriculum: the lessons to play; CartPole when there is none, and no dataset.
+    :param policy: a torch module, an `MLPPolicy` or a `TransformerPolicy`; None for one that suits the first lesson.
+    :param dataset: examples by position, each a mapping of names to numbers; see `hookline.training.examples`.
+    :param validation_dataset: examples that are held out.
+    :param plugins: where events go. One of its own discovers nothing: `hookline.train` and `hookline.launcher` use
+        what is installed.
+    :param worker: a rollout worker of your own; `curriculum` and the sizes in `config.rollout` are its own then.
+    """
+
+    def __init__(
+        self,
+        config: TrainerConfig | None = None,
+        curriculum: Curriculum | CurriculumConfig | None = None,
+        policy: Any = None,
+        *,
+        dataset: Any | None = None,
+        validation_dataset: Any | None = None,
+        plugins: PluginManager | None = None,
+        worker: RolloutWorker | None = None,
+    ) -> None:
+        self.config = config = config or TrainerConfig()
+        check_config(config)
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        self.ranks = join_ranks(config.rank_timeout_seconds)
+        self.plugins = plugins or (worker.plugins if worker is not None else PluginManager(rank=self.ranks.rank))
+        if self.plugins.rank != self.ranks.rank:
+            raise TrainingError(
+                f"this is rank {self.ranks.rank}, but its plugins are those of rank {self.plugins.rank}: "
+                "make their manager with rank=int(os.environ['RANK'])"
+            )
+        self.state = TrainerState(
+            run_id="" if config.run_dir is None else config.run_dir.name,
+            run_dir=config.run_dir,
+            total_epochs=config.epochs,
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
+        )
+        seed_generators(config.seed)
+        self._order = np.random.default_rng(config.seed)
+        self.worker = worker
+        self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset)
+        self.state.total_steps = config.epochs * self.loop.steps_per_epoch
+        self.was_loaded = False
+        self._progress_of_ranks: list[dict[str, Any]] | None = None
+
+    # -- construction ---------------------------------------------------------------------------------------------
+
+    def _build_loop(
+        self, curriculum: Any, policy: Any, dataset: Any | None, validation_dataset: Any | None
+    ) -> SupervisedLoop | RolloutLoop:
+        config = self.config
+        if dataset is not None:
+            step = self._build_step(policy, {"sft": {}})
+            return SupervisedLoop(config.supervised, step, dataset, validation_dataset, self._order)
+        if self.worker is None:
+            self.worker = build_worker(
+                config.rollout, curriculum, policy, config.seed, self.ranks, self.plugins, self.state
+            )
+        self.worker.run_state = self.state
+        module = as_module(self.worker.policy if policy is None else policy, config.seed)
+        is_text = plays_text(module)
+        self._check_rows(is_text)
+        step = self._build_step(module, {"grpo": {}} if is_text else {"ppo_actor": {}, "ppo_critic": {}})
+        return RolloutLoop(config.rollout, step, self.worker, self._order)
+
+    def _check_rows(self, is_text: bool) -> None:
+        assert self.worker is not None
+        own = self.worker.config
+        per_rollout = own.num_environments * (own.sampling.samples_per_prompt if is_text else own.steps_per_rollout)
+        check_divisible(per_rollout * self.config.rollout.rollouts_per_epoch, self.config.rollout.minibatches)
+
+    def _build_step(self, policy: Any, default_losses: Mapping[str, Mapping[str, Any]]) -> GradientStep:
+        if policy is None:
+            raise TrainingError("a dataset needs a policy: give the trainer a torch module, or a TransformerPolicy")
+        module = as_module(policy, self.config.seed)
+        losses = build_losses(default_losses if self.config.losses is None else self.config.losses, self.plugins)
+        for loss in losses:
+            loss.attach_policy(module)
+        step = GradientStep(module, losses, self.config.optimizer, self.ranks)
+        self.policy = self.state.policy = module
+        self.optimizer = self.state.optimizer = step.optimizer
+        self._parameters = step.parameters.values
+        return step
+
+    # -- use ------------------------------------------------------------------------------------------------------
+
+    def add_hook(self, hook: Any) -> None:
+        """Have a plugin, a `hookline.hooks.Hook` or a `TrainerHook` take part, from the next event on."""
+        register_hook(self, hook)
+
+    def train(self) -> TrainerState:
+        """Run to the end, and return the state there. A run that fails raises what ended it."""
+        resume_point = ResumePoint(self)
+        self.plugins.register(resume_point, NAME)
+        try:
+            with Session(self.plugins, self.state, rollouts=self._rollouts_made) as session:
+                # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
+                self.ranks.broadcast_(self._parameters.data)
+                try:
+                    for _ in self.loop.epochs(session):
+                        self._share_progress()
+                finally:
+                    self.loop.stop()
+        finally:
+            self.was_loaded = False
+            self.plugins.unregister(resume_point, NAME)
+        return self.state
+
+    def _share_progress(self) -> None:
+        """Know all ranks' progress before the epoch ends: whoever saves it then is on rank 0 alone, and cannot ask."""
+        if self.ranks.world_size > 1:
+            self._progress_of_ranks = self.ranks.gather(self._own_progress())
+
+    def _rollouts_made(self) -> int:
+        return -1 if self.worker is None else self.worker.step
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the rest of the run depends on, between two epochs: arrays, and values that JSON can hold."""
+        state = self.state
+        return {
+            "policy": self.policy.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "counters": {"epoch": state.epoch, "step": state.step, "agent_step": state.agent_step},
+            "progress": self.progress(),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Have the next `train()` go on from a state, with the epoch after the one that was last complete."""
+        self.policy.load_state_dict(saved["policy"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        for name, value in saved["counters"].items():
+            setattr(self.state, name, value)
+        self.load_progress(saved["progress"])
+        self.was_loaded = True
+
+    def progress(self) -> dict[str, Any]:
+        """Generators, data order, and what the loop keeps, by rank; all that JSON can hold."""
+        ranks = self._progress_of_ranks or [self._own_progress()]
+        return {"ranks": ranks}
+
+    def _own_progress(self) -> dict[str, Any]:
+        return {
+            "generators": take_generators(),
+            "order": self._order.bit_generator.state,
+            "loop": self.loop.state_dict(),
+        }
+
+    def load_progress(self, progress: Mapping[str, Any]) -> None:
+        """Put back what `progress` gave."""
+        saved = progress["ranks"]
+        if len(saved) != self.ranks.world_size:
+            raise TrainingError(
+                f"the run was saved with {len(saved)} rank(s) and cannot go on exactly with {self.ranks.world_size}: "
+                "start as many, or begin anew from its weights"
+            )
+        own = saved[self.ranks.rank]
+        restore_generators(own["generators"])
+        self._order.bit_generator.state = own["order"]
+        self.loop.load_state_dict(own["loop"])

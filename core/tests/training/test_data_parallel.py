@@ -1,0 +1,188 @@
+"""Two ranks under torchrun, as real processes: the same curve as one, hooks where they belong, and no rank left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookline.training.errors import DatasetError
+from hookline.training.examples import Batches
+from hookline.training.ranks import Ranks
+
+SUPERVISED = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from hookline import PluginManager, hookimpl
+from hookline.policies import TransformerPolicy
+from hookline.training import SupervisedConfig, Trainer, TrainerConfig
+
+EXAMPLES = [{"tokens": [2 + (i * k) % 7 for k in range(3 + i % 3)]} for i in range(1, 10)]
+
+def build(plugins=None, **config):
+    policy = TransformerPolicy(vocabulary=10, width=16, layers=1, heads=2, context=8)
+    # Nine examples in batches of four: the last batch leaves nothing for the second rank.
+    supervised = SupervisedConfig(batch_size=4, validate_every=2, validate_at_start=True)
+    config = TrainerConfig(epochs=2, supervised=supervised, **config)
+    config.optimizer.learning_rate = 0.01
+    return Trainer(config, policy=policy, dataset=EXAMPLES, validation_dataset=EXAMPLES[:3], plugins=plugins)
+"""
+
+
+def run(tmp_path: Path, program: str, *, ranks: int, expect_failure: bool = False) -> str:
+    """Run a program, under torchrun when it is for several ranks, and return what it printed."""
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(program))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, *torchrun, str(script)], capture_output=True, text=True, timeout=90, check=False, env=environ
+    )
+    output = result.stdout + result.stderr
+    assert (result.returncode != 0) is expect_failure, output
+    return output
+
+
+def read(tmp_path: Path, name: str) -> Any:
+    return json.loads((tmp_path / name).read_text())
+
+
+CURVE = (
+    SUPERVISED
+    + """
+import os
+class Curve:
+    def __init__(self): self.points = []
+    @hookimpl
+    def post_training_step(self, report_data): self.points.append(report_data["train/loss"])
+    @hookimpl
+    def post_validation_step(self, report_data): self.points.append(report_data["val_score"])
+    @hookimpl
+    def post_validation(self, report_data): self.points.append(report_data["val_avg_loss"])
+
+class OnTheDriver:
+    calls = 0
+    @hookimpl(scope="driver")
+    def on_epoch_end(self): OnTheDriver.calls += 1
+    @hookimpl
+    def log_metrics(self): OnTheDriver.calls += 1
+
+class Everywhere:
+    calls = 0
+    @hookimpl
+    def on_epoch_end(self): Everywhere.calls += 1
+
+curve = Curve()
+trainer = build()
+for hook in (curve, OnTheDriver(), Everywhere()):
+    trainer.add_hook(hook)
+trainer.train()
+rank = trainer.state.rank
+found = {"curve": curve.points, "weights": {k: v.tolist() for k, v in trainer.policy.state_dict().items()},
+         "driver": OnTheDriver.calls, "everywhere": Everywhere.calls, "world_size": trainer.state.world_size}
+(Path(os.environ["OUT"]) / f"rank-{rank}-of-{trainer.state.world_size}.json").write_text(json.dumps(found))
+"""
+)
+
+
+def test_two_ranks_with_half_the_batch_each_have_the_curve_of_one(tmp_path: Path) -> None:
+    run(tmp_path, CURVE, ranks=2)
+    run(tmp_path, CURVE, ranks=1)
+    one = read(tmp_path, "rank-0-of-1.json")
+    first, second = read(tmp_path, "rank-0-of-2.json"), read(tmp_path, "rank-1-of-2.json")
+    assert len(one["curve"]) == 6 + 4 * 2  # steps, and the one batch and the mean of four validations
+    assert first["curve"] == pytest.approx(one["curve"], abs=1e-5)
+    assert second["curve"] == first["curve"]
+    assert second["weights"] == first["weights"]
+    for name, values in one["weights"].items():
+        assert _flat(first["weights"][name]) == pytest.approx(_flat(values), abs=1e-4)
+    assert (first["driver"], second["driver"]) == (2 + 6 + 4, 0)
+    assert (first["everywhere"], second["everywhere"]) == (2, 2)
+
+
+def _flat(values: Any) -> list[float]:
+    return [number for value in values for number in _flat(value)] if isinstance(values, list) else [values]
+
+
+DYING = (
+    SUPERVISED
+    + """
+import os, time
+class Trouble:
+    critical = True
+    @hookimpl
+    def post_training_step(self, state):
+        if state.rank == 1 and state.step == 2:
+            TROUBLE
+class LastWords:
+    @hookimpl
+    def on_training_failed(self, state, error):
+        (Path(os.environ["OUT"]) / f"last-words-{state.rank}.json").write_text(json.dumps(str(error)))
+trainer = build(rank_timeout_seconds=3)
+trainer.add_hook(Trouble())
+trainer.add_hook(LastWords())
+trainer.train()
+"""
+)
+
+
+@pytest.mark.parametrize("trouble", ["os._exit(9)", "time.sleep(600)"], ids=["dies", "hangs"])
+def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: Path, trouble: str) -> None:
+    run(tmp_path, DYING.replace("TROUBLE", trouble), ranks=2, expect_failure=True)
+    message = read(tmp_path, "last-words-0.json")
+    lost = "rank 0 of 2 lost the other ranks while adding up numbers: one has died, or did not answer in time"
+    # torchrun may be quicker to end the survivor than the survivor to notice.
+    assert message.startswith(lost) or (message == "terminated by SIGTERM" and "exit" in trouble)
+
+
+ROLLOUTS = """
+import json, os
+from pathlib import Path
+from hookline.policies import Discrete, MLPPolicy
+from hookline.rollout import CurriculumConfig
+from hookline.training import RolloutConfig, Trainer, TrainerConfig
+
+def build(epochs):
+    sizes = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=1)
+    config = TrainerConfig(epochs=epochs, rollout=sizes)
+    config.optimizer.anneal = False
+    lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
+    return Trainer(config, lessons, MLPPolicy(4, Discrete(2), hidden=(8,)))
+
+whole = build(4)
+whole.train()
+first = build(2)
+first.train()
+saved = first.state_dict()
+later = build(4)
+later.load_state_dict(saved)
+later.train()
+found = {"whole": {k: v.tolist() for k, v in whole.policy.state_dict().items()},
+         "resumed": {k: v.tolist() for k, v in later.policy.state_dict().items()},
+         "obs": whole.state.experience["obs"].tolist(), "agent_step": whole.state.agent_step}
+(Path(os.environ["OUT"]) / f"rank-{whole.state.rank}.json").write_text(json.dumps(found))
+"""
+
+
+def test_a_batch_that_ranks_cannot_share_is_an_error() -> None:
+    with pytest.raises(
+        DatasetError, match="supervised.batch_size 5 cannot be divided among 2 ranks: choose a multiple of 2"
+    ):
+        Batches([{"tokens": [2, 3]}] * 10, 5, Ranks(0, 2), {})
+
+
+def test_ranks_play_different_episodes_and_hold_the_same_weights(tmp_path: Path) -> None:
+    run(tmp_path, ROLLOUTS, ranks=2)
+    first, second = read(tmp_path, "rank-0.json"), read(tmp_path, "rank-1.json")
+    assert first["whole"] == second["whole"]
+    assert first["obs"] != second["obs"]
+    assert first["agent_step"] == 4 * 2 * 32
+    assert first["resumed"] == first["whole"]
+    assert second["resumed"] == second["whole"]

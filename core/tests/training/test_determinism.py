@@ -1,0 +1,192 @@
+"""Same seed, same weights; and a run that goes on from a saved state is the run that never stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hookline import PluginManager, hookimpl
+from hookline.plugins.construction import Blueprint
+from hookline.plugins.settings import Settings
+from hookline.policies import Discrete, MLPPolicy
+from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
+from hookline.rollout.text import arithmetic_lessons
+from hookline.testing import EventRecorder
+from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig
+from hookline.training.errors import TrainingError
+
+EXAMPLES = [{"tokens": [2 + (i * k) % 7 for k in range(3 + i % 3)]} for i in range(1, 12)]
+
+
+class WithDropout(nn.Module):
+    """A model that draws from torch's own generator as it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(5)
+        self.embedding = nn.Embedding.from_pretrained(torch.randn(10, 12, generator=generator), freeze=False)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.embedding(tokens)) @ self.embedding.weight.T
+
+
+def supervised(epochs: int, plugins: PluginManager, seed: int = 0, run_dir: Path | None = None) -> Trainer:
+    config = TrainerConfig(epochs=epochs, seed=seed, run_dir=run_dir, supervised=SupervisedConfig(batch_size=4))
+    config.optimizer.anneal = False
+    return Trainer(config, policy=WithDropout(), dataset=EXAMPLES, plugins=plugins)
+
+
+def control(epochs: int, plugins: PluginManager, seed: int = 0, run_dir: Path | None = None) -> Trainer:
+    sizes = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=2)
+    config = TrainerConfig(epochs=epochs, seed=seed, run_dir=run_dir, rollout=sizes)
+    config.optimizer.anneal = False
+    lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
+    return Trainer(config, lessons, MLPPolicy(4, Discrete(2), hidden=(8,)), plugins=plugins)
+
+
+def text(epochs: int, plugins: PluginManager, seed: int = 0, run_dir: Path | None = None) -> Trainer:
+    from hookline.policies import TransformerPolicy
+    from hookline.rollout.text import CharacterTokenizer
+
+    tokenizer = CharacterTokenizer("0123456789+=")
+    policy = TransformerPolicy(tokenizer.size, width=16, layers=1, heads=2, context=16)
+    lessons = arithmetic_lessons("addition-1", max_new_tokens=3)
+    worker = RolloutWorker(
+        RolloutWorkerConfig(
+            CurriculumConfig(lessons, micro_eval_frequency=None, eval_frequency=None),
+            policy=policy,
+            num_environments=4,
+            sampling=SamplingConfig(samples_per_prompt=4),
+            tokenizer=tokenizer,
+            seed=seed,
+        ),
+        plugins,
+    )
+    config = TrainerConfig(
+        epochs=epochs,
+        seed=seed,
+        run_dir=run_dir,
+        losses={"grpo": {"kl": 0.1}},
+        rollout=RolloutConfig(minibatches=2, update_epochs=1, rollouts_per_epoch=2),
+    )
+    config.optimizer.anneal = False
+    return Trainer(config, policy=policy, plugins=plugins, worker=worker)
+
+
+MODES = pytest.mark.parametrize("mode", [supervised, control, text])
+
+
+def weights(trainer: Trainer) -> dict[str, Any]:
+    return {name: tensor.clone() for name, tensor in trainer.policy.state_dict().items()}
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def losses_of(recorder: EventRecorder) -> list[float]:
+    return [event.arguments["report_data"]["train/loss"] for event in recorder.of("post_training_step")]
+
+
+@MODES
+def test_the_same_seed_gives_the_same_weights_bit_for_bit(mode: Callable[..., Trainer]) -> None:
+    one, other = mode(2, PluginManager()), mode(2, PluginManager())
+    one.train()
+    torch.rand(3), np.random.rand(3)  # what others draw in between is no matter of ours
+    other = mode(2, PluginManager())
+    other.train()
+    assert_same(weights(one), weights(other))
+
+
+@MODES
+def test_another_seed_gives_other_weights(mode: Callable[..., Trainer]) -> None:
+    one, other = mode(1, PluginManager()), mode(1, PluginManager(), seed=1)
+    one.train()
+    other.train()
+    assert not all(torch.equal(a, b) for a, b in zip(weights(one).values(), weights(other).values(), strict=True))
+
+
+@MODES
+def test_a_run_that_goes_on_from_a_saved_state_ends_as_one_that_never_stopped(mode: Callable[..., Trainer]) -> None:
+    whole_plugins, later_plugins = PluginManager(), PluginManager()
+    whole = mode(4, whole_plugins)
+    with EventRecorder(whole_plugins) as of_whole:
+        whole.train()
+    first = mode(2, PluginManager())
+    first.train()
+    saved = first.state_dict()
+    # As a file would hold it: arrays, and the rest as JSON.
+    saved = {
+        "policy": {name: tensor.clone() for name, tensor in saved["policy"].items()},
+        "optimizer": saved["optimizer"],
+        **json.loads(json.dumps({name: saved[name] for name in ("counters", "progress")})),
+    }
+    later = mode(4, later_plugins)
+    later.load_state_dict(saved)
+    with EventRecorder(later_plugins) as of_later:
+        later.train()
+    assert_same(weights(whole), weights(later))
+    assert losses_of(of_later) == losses_of(of_whole)[len(losses_of(of_whole)) // 2 :]
+    (start,) = of_later.of("pre_training")
+    assert start.arguments["report_data"]["start_epoch"] == 2
+    assert later.state.epoch == whole.state.epoch == 3
+    assert (later.state.step, later.state.agent_step) == (whole.state.step, whole.state.agent_step)
+
+
+class Stop(Exception):
+    """Ends a run from outside."""
+
+
+class StopsAfter:
+    critical = True
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    @hookimpl(trylast=True)
+    def on_epoch_end(self, state: Any) -> None:
+        if state.epoch == self._epoch:
+            raise Stop
+
+
+def with_checkpoints(*, resume: bool) -> PluginManager:
+    checkpoint = pytest.importorskip("hookline_checkpoint")
+    plugins = PluginManager()
+    blueprint = Blueprint.of("checkpoint", checkpoint.Checkpoint)
+    settings = Settings(options={"checkpoint": {"resume": resume}})
+    assert not blueprint.read_options(settings)
+    plugins.register(blueprint.build(plugins.emit), "checkpoint")
+    return plugins
+
+
+@MODES
+def test_a_run_that_was_stopped_resumes_from_its_checkpoint_to_the_same_end(
+    mode: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    whole = mode(14, PluginManager())
+    whole.train()
+    plugins = with_checkpoints(resume=False)
+    plugins.register(StopsAfter(11))
+    with pytest.raises(Stop):
+        mode(14, plugins, run_dir=tmp_path / "run").train()
+    resumed = mode(14, with_checkpoints(resume=True), run_dir=tmp_path / "run")
+    resumed.train()
+    assert_same(weights(whole), weights(resumed))
+    assert resumed.state.step == whole.state.step
+
+
+def test_a_state_of_more_ranks_is_an_error() -> None:
+    trainer = supervised(1, PluginManager())
+    saved = trainer.state_dict()
+    saved["progress"]["ranks"] *= 2
+    with pytest.raises(TrainingError, match=r"the run was saved with 2 rank\(s\) and cannot go on exactly with 1"):
+        trainer.load_state_dict(saved)

@@ -1,0 +1,50 @@
+"""`examples/own_loop.py`: a loop of somebody's own, with all installed plugins for about ten lines."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "own_loop.py"
+
+
+def run(code: list[str], cwd: Path) -> str:
+    result = subprocess.run([sys.executable, *code], capture_output=True, text=True, cwd=cwd, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_loop_learns_and_leaves_what_plugins_make_of_it(tmp_path: Path) -> None:
+    printed = run([str(EXAMPLE), "runs/mine"], tmp_path)
+    folder = tmp_path / "runs" / "mine"
+    assert {path.name for path in folder.iterdir()} >= {"stats.sqlite", "status.json", "heartbeat", "checkpoints"}
+    with sqlite3.connect(folder / "stats.sqlite") as database:
+        losses = database.execute("SELECT value FROM metrics WHERE name = 'train/loss' ORDER BY step").fetchall()
+    assert len(losses) >= 12 * 16
+    assert losses[-1] < losses[0]
+    assert json.loads((folder / "status.json").read_text())
+    assert (folder / "checkpoints" / "epoch-000010" / "manifest.json").exists()
+    assert printed.count("epoch") == 12
+
+
+def test_without_the_marked_lines_it_is_the_same_loop(tmp_path: Path) -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    marked = [line for line in lines if line.endswith("# +")]
+    assert len(marked) <= 10
+    plain = []
+    for line in lines:
+        if "session.epochs()" in line:
+            plain.append(line.replace("session.epochs()", "range(EPOCHS)"))
+        elif "with open_session" in line:
+            plain.append(line[: len(line) - len(line.lstrip())] + "if True:")
+        elif line not in marked:
+            plain.append(line)
+    (tmp_path / "plain.py").write_text("\n".join(plain))
+    assert run(["plain.py"], tmp_path) == run([str(EXAMPLE), "runs/mine"], tmp_path)
