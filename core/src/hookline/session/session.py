@@ -54,7 +54,7 @@ class Session:
     def _begin(self) -> None:
         state = self.state
         self._check = StateCheck(self.plugins, state)
-        self.plugins.set_clocks()
+        self.plugins.set_clocks(step=-1, epoch=-1, rollout=-1)
         self._announce("on_new_training_run")
         restored = self.emit.restore_training_run(state=state)
         self._check.after("restore_training_run")
