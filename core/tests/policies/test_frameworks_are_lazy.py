@@ -67,10 +67,10 @@ class Missing:
         if name.partition('.')[0] == {module!r}:
             raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
 sys.meta_path.insert(0, Missing())
-from hookline.policies import MissingFrameworkError
+from hookline.policies import MissingExtraError
 try:
     exec({code!r})
-except MissingFrameworkError as error:
+except MissingExtraError as error:
     assert str(error) == {message!r}, str(error)
     print("named")
 """

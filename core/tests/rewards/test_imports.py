@@ -22,7 +22,7 @@ def test_importing_rewards_imports_no_framework_and_no_verifier() -> None:
 def test_a_missing_package_names_the_extra_that_has_it(missing: str) -> None:
     result = run(f"import sys; sys.modules[{missing!r}] = None; import hookline.rewards")
     assert f"hookline.rewards needs {missing}" in result.stderr
-    assert "pip install 'hookline[rewards]'" in result.stderr
+    assert 'pip install "hookline[rewards]"' in result.stderr
 
 
 @pytest.mark.parametrize("missing", ["httpx", "tenacity"])
@@ -34,5 +34,5 @@ def test_only_an_external_reward_model_needs_a_client(missing: str) -> None:
         "create(RewardConfig(external_rm_url='http://localhost/'))"
     )
     assert result.stdout.strip() == "(1,)"
-    assert f"hookline.rewards needs {missing}" in result.stderr
-    assert "pip install 'hookline[rewards]'" in result.stderr
+    assert f"an external reward model needs {missing}" in result.stderr
+    assert 'pip install "hookline[rewards]"' in result.stderr

@@ -171,4 +171,4 @@ def test_where_mlx_is_missing_numpy_computes_and_says_so(
     with caplog.at_level(logging.INFO, "hookline.rewards"):
         rewards = create_rollout_reward_processor().process_episode_rewards([{"response": words(50)}])
     assert 0.0 < rewards[0] < 1.0
-    assert "pip install 'hookline[mlx]'" in caplog.text
+    assert 'pip install "hookline[mlx]"' in caplog.text

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hookline import PluginManager, hookimpl
+from hookline.plugins.offers import DuplicateOfferError
 from hookline.training import RolloutConfig, TrainerConfig
-from hookline.training.errors import TrainerConfigError
 from hookline.training.tasks import cartpole, find_task
 
 
@@ -35,5 +35,5 @@ def test_a_plugin_brings_tasks(hookline_manager: PluginManager) -> None:
 
 def test_a_task_that_is_given_twice_is_an_error_that_names_both(hookline_manager: PluginManager) -> None:
     hookline_manager.register(Offers(cartpole=cartpole), "one")
-    with pytest.raises(TrainerConfigError, match="hookline itself and plugin 'one' both give a task 'cartpole'"):
+    with pytest.raises(DuplicateOfferError, match="hookline itself and plugin 'one' both give a task 'cartpole'"):
         find_task("addition", hookline_manager)

@@ -31,7 +31,7 @@ def evaluate_policy(state: TrainerState, request: EvaluationRequest) -> Mapping[
     """Evaluate the policy.
 
     When: whenever scores are wanted, between `on_evaluation_start` and `on_evaluation_end`.
-    Emitted by: evaluation plugin, rollout worker.
+    Emitted by: evaluation plugin.
     Where: rank 0, training thread.
     Args:
         state: the run; its policy is the one to evaluate.

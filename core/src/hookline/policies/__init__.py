@@ -9,8 +9,8 @@ A specification is plain data: it travels as config, and neither framework is im
 Weights travel as flat dictionaries of arrays (`to_numpy`, `to_jax`), never as pickles.
 """
 
+from hookline.extras import MissingExtraError
 from hookline.policies.actions import Actions, Continuous, Discrete
-from hookline.policies.frameworks import MissingFrameworkError
 from hookline.policies.mlp import MLPPolicy
 from hookline.policies.transformer import TransformerPolicy
 from hookline.policies.weights import WeightsError, check_weights, to_jax, to_numpy
@@ -20,7 +20,7 @@ __all__ = [
     "Continuous",
     "Discrete",
     "MLPPolicy",
-    "MissingFrameworkError",
+    "MissingExtraError",
     "TransformerPolicy",
     "WeightsError",
     "check_weights",

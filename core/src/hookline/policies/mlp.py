@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from hookline.extras import require
 from hookline.policies.actions import Actions, Discrete
-from hookline.policies.frameworks import require_framework
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +50,7 @@ class MLPPolicy:
 
     def initial_weights(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Orthogonal weights, small for the actor's last layer so that no action is preferred at first; zero biases."""
-        np = require_framework("numpy", "a policy")
+        np = require("numpy", "a policy")
         generator = np.random.default_rng(seed)
         last = len(self.hidden)
         weights = {}
@@ -65,7 +65,7 @@ class MLPPolicy:
 
     def torch_module(self, weights: Mapping[str, Any] | None = None) -> ActorCritic:
         """The policy as a torch module for training, with these weights or fresh ones."""
-        require_framework("torch", "training a policy")
+        require("torch", "training a policy")
         from hookline.policies.mlp_torch import ActorCritic
 
         return ActorCritic(self, self.initial_weights() if weights is None else weights)

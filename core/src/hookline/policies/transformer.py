@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hookline.extras import require
 from hookline.plugins.errors import HooklineError
-from hookline.policies.frameworks import require_framework
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,7 +63,7 @@ class TransformerPolicy:
 
     def initial_weights(self, seed: int = 0) -> dict[str, np.ndarray]:
         """GPT-2's: deviation 0.02, less for what is added to the residual stream; norms are one, biases zero."""
-        np = require_framework("numpy", "a policy")
+        np = require("numpy", "a policy")
         generator = np.random.default_rng(seed)
         weights = {}
         for name, shape in self.shapes().items():
@@ -79,7 +79,7 @@ class TransformerPolicy:
 
     def torch_module(self, weights: Mapping[str, Any] | None = None) -> Transformer:
         """The policy as a torch module for training, with these weights or fresh ones."""
-        require_framework("torch", "training a policy")
+        require("torch", "training a policy")
         from hookline.policies.transformer_torch import Transformer
 
         return Transformer(self, self.initial_weights() if weights is None else weights)

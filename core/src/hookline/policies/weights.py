@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hookline.extras import require
 from hookline.plugins.errors import HooklineError, did_you_mean
-from hookline.policies.frameworks import require_framework
 
 if TYPE_CHECKING:
     import jax
@@ -42,7 +42,7 @@ def check_weights(weights: Mapping[str, Any], shapes: Shapes) -> None:
 
 def to_numpy(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The weights as NumPy arrays of their own memory, from torch, JAX, MLX or NumPy."""
-    np = require_framework("numpy", "handing over weights")
+    np = require("numpy", "handing over weights")
     return {name: np.array(_readable(np, value)) for name, value in weights.items()}
 
 
@@ -61,7 +61,7 @@ def to_jax(weights: Mapping[str, Any]) -> dict[str, jax.Array]:
     All weights are committed, those that a worker starts with too: jit compiles once more for arrays that differ
     in nothing but that.
     """
-    framework = require_framework("jax", "a rollout worker")
+    framework = require("jax", "a rollout worker")
     arrays: dict[str, jax.Array] = framework.device_put(to_numpy(weights), framework.devices()[0])
     return arrays
 

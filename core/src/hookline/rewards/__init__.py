@@ -8,10 +8,10 @@ The rewards of a batch are columns of numbers, computed by MLX where it is insta
 same results. Rewards and verifiers of your own are plugins that implement `score_episodes` and `verify_episodes`.
 """
 
-from hookline.rewards.extras import require
+from hookline.extras import require
 
-require("numpy")
-require("ahocorasick_rs")
+require("numpy", "hookline.rewards", "rewards")
+require("ahocorasick_rs", "hookline.rewards")
 
 from hookline.rewards.config import IntegratedRewardConfig, RewardConfig  # noqa: E402
 from hookline.rewards.errors import RewardError  # noqa: E402

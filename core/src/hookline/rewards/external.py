@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from hookline.extras import require
 from hookline.rewards.config import OnFailure, RewardConfig
 from hookline.rewards.custom import score_column
 from hookline.rewards.errors import RewardError
-from hookline.rewards.extras import require
 from hookline.rewards.features import Column
 from hookline_hookspecs import Episode, EpisodeBatch
 
@@ -80,8 +80,8 @@ class ExternalRewardModel:
     """Asks in requests of `batch_size` episodes, several at a time, and again when that may help."""
 
     def __init__(self, config: RewardConfig, url: str) -> None:
-        self._httpx = require("httpx")
-        self._tenacity = require("tenacity")
+        self._httpx = require("httpx", "an external reward model")
+        self._tenacity = require("tenacity", "an external reward model")
         self._config = config
         self._url = url
         parts = urlsplit(url)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hookline.rewards.extras import require
+from hookline.extras import require
 from hookline.rewards.features import Column
 
 __all__ = ["RewardColumns", "combine_rewards", "scorer_for"]
@@ -103,7 +103,7 @@ def scorer_for(*, compiled: bool) -> Scorer:
 
 def _mlx_is_installed() -> bool:
     try:
-        require("mlx.core", extra="mlx")
+        require("mlx.core", "computing rewards with MLX")
     except ImportError as error:
         logger.info("rewards are computed by NumPy: %s", error)
         return False
@@ -119,7 +119,7 @@ class _CompiledScorer:
     """Runs on the CPU in float64, which GPUs under MLX do not have: bounds are compared with what comes out."""
 
     def __init__(self) -> None:
-        self._mx = require("mlx.core", extra="mlx")
+        self._mx = require("mlx.core", "computing rewards with MLX")
 
     def __call__(self, columns: RewardColumns, others: Sequence[Column], weights: Sequence[float]) -> Column:
         mx, count = self._mx, len(columns.words)
@@ -134,7 +134,7 @@ class _CompiledScorer:
 
 @lru_cache(maxsize=32)
 def _compiled(weights: tuple[float, ...]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    mx = require("mlx.core", extra="mlx")
+    mx = require("mlx.core", "computing rewards with MLX")
 
     def combine(columns: Sequence[Any], others: Sequence[Any]) -> Any:
         return combine_rewards(mx, columns, others, weights)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from hookline.extras import require
 from hookline.plugins.errors import did_you_mean
-from hookline.policies.frameworks import require_framework
 from hookline.policies.weights import to_numpy
 from hookline.rollout.errors import RolloutError
 from hookline_hookspecs import Episode, EpisodeBatch
@@ -65,7 +65,7 @@ def create_rollout_coordinator(
     for name, value in {"num_workers": num_workers, "episodes_per_collect": episodes_per_collect}.items():
         if value < 1:
             raise RolloutError(f"{name} must be at least 1, got {value!r}")
-    require_framework("numpy", "a rollout coordinator")
+    require("numpy", "a rollout coordinator")
     settings = {"kept": KEPT_FOR[algorithm], "max_steps": max_episode_steps}
     player: _Here | _Processes = (
         _Here(env_fn, policy_fn) if num_workers == 1 else _Processes(env_fn, policy_fn, num_workers)
@@ -159,7 +159,7 @@ class _Processes:
     """Plays in processes, and replaces those that die."""
 
     def __init__(self, env_fn: Callable[[], Any], policy_fn: Callable[[], Any], count: int) -> None:
-        cloudpickle = require_framework("cloudpickle", "a coordinator with worker processes")
+        cloudpickle = require("cloudpickle", "a coordinator with worker processes")
         from hookline.rollout.coordination.messages import Message
 
         self._start = Message({"do": "start", "path": sys.path}, code=cloudpickle.dumps((env_fn, policy_fn)))

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from hookline.extras import require
 from hookline.hooks.evaluation import EvaluationHook
 from hookline.hooks.hook import Hook
 from hookline.hooks.manager import HookManager
 from hookline.hooks.random_keys import key_for, key_of_step
 from hookline.plugins import PluginManager
+from hookline.plugins.offers import gather_offers
 from hookline.policies import MLPPolicy, TransformerPolicy, check_weights, to_jax
-from hookline.policies.frameworks import require_framework
 from hookline.rollout.buffer import RolloutBuffer
 from hookline.rollout.chance import chance_of_step
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
-from hookline.rollout.errors import RolloutError
 from hookline.rollout.lessons import CurriculumConfig
 from hookline.rollout.scores import score_rewards
 from hookline.rollout.tracker import Tracker
@@ -45,8 +45,8 @@ class RolloutWorker:
     ) -> None:
         self.config = config = config or RolloutWorkerConfig()
         check_config(config)
-        jax = require_framework("jax", "a rollout worker")
-        require_framework("numpy", "a rollout worker")
+        jax = require("jax", "a rollout worker")
+        require("numpy", "a rollout worker")
         if config.compilation_cache is not None:
             jax.config.update("jax_compilation_cache_dir", str(config.compilation_cache))
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -71,14 +71,8 @@ class RolloutWorker:
     def _build_runners(self) -> dict[str, Runner]:
         from hookline.rollout.runners.build import build_runner
 
-        offered: dict[str, Any] = {}
-        sources: dict[str, str] = {}
-        for plugin, environments in self.plugins.emit.register_environments().items():
-            for name in environments:
-                if name in offered:
-                    raise RolloutError(f"plugins {sources[name]!r} and {plugin!r} both give an environment {name!r}")
-                sources[name] = plugin
-            offered.update(environments)
+        offers = gather_offers(self.plugins, "register_environments", "an environment")
+        offered = {name: offer.value for name, offer in offers.items()}
         return {name: build_runner(lesson, self.config, offered) for name, lesson in self.curriculum.lessons.items()}
 
     def _choose_policy(self) -> MLPPolicy | TransformerPolicy:

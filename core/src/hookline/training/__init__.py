@@ -7,10 +7,10 @@
 `Trainer()` alone is a small CartPole run. With `dataset=` it learns from examples instead.
 """
 
-from hookline.policies.frameworks import require_framework
+from hookline.extras import require
 
-require_framework("torch", "the trainer")
-require_framework("numpy", "the trainer")
+require("torch", "the trainer")
+require("numpy", "the trainer", "torch")
 
 from hookline.training.config import OptimizerConfig, RolloutConfig, SupervisedConfig, TrainerConfig  # noqa: E402
 from hookline.training.experience import Experience  # noqa: E402

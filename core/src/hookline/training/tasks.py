@@ -13,10 +13,11 @@ import numpy as np
 
 from hookline.plugins.errors import did_you_mean
 from hookline.plugins.manager import PluginManager
+from hookline.plugins.offers import gather_offers
 from hookline.policies import TransformerPolicy
 from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer
 from hookline.training.config import OptimizerConfig, RolloutConfig, SupervisedConfig, TrainerConfig
-from hookline.training.errors import TrainerConfigError, UnknownTaskError
+from hookline.training.errors import UnknownTaskError
 from hookline.training.trainer import Trainer
 
 __all__ = ["Task", "cartpole", "find_task", "supervised_addition"]
@@ -62,15 +63,10 @@ OWN_TASKS: Final[dict[str, Task]] = {"addition": supervised_addition, "cartpole"
 
 def find_task(name: str, plugins: PluginManager) -> Task:
     """The task that goes by a name: one of Hookline's own, or one of a plugin's."""
-    tasks = dict(OWN_TASKS)
-    givers = dict.fromkeys(tasks, "hookline itself")
-    for plugin, offered in plugins.emit.register_tasks().items():
-        for task_name, task in offered.items():
-            if task_name in tasks:
-                raise TrainerConfigError(f"{givers[task_name]} and plugin {plugin!r} both give a task {task_name!r}")
-            tasks[task_name], givers[task_name] = task, f"plugin {plugin!r}"
+    tasks = gather_offers(plugins, "register_tasks", "a task", OWN_TASKS)
     if name not in tasks:
         raise UnknownTaskError(
             f"there is no task {name!r}{did_you_mean(name, tasks)}; known are {', '.join(sorted(tasks))}"
         )
-    return tasks[name]
+    task: Task = tasks[name].value
+    return task

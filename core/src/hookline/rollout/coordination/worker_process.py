@@ -10,7 +10,7 @@ import sys
 import traceback
 from typing import Any, BinaryIO
 
-from hookline.policies.frameworks import require_framework
+from hookline.extras import require
 from hookline.rollout.coordination.messages import Message, episode_message, read_message, write_message
 from hookline.rollout.coordination.playing import play_episode
 
@@ -63,7 +63,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _start(request: Message) -> tuple[Any, Any]:
-    cloudpickle = require_framework("cloudpickle", "a rollout worker process")
+    cloudpickle = require("cloudpickle", "a rollout worker process")
     sys.path[:] = request.facts["path"]
     env_fn, policy_fn = cloudpickle.loads(request.code)
     return env_fn(), policy_fn()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hookline.extras import require
 from hookline.plugins.errors import did_you_mean
 from hookline.policies.actions import Actions, Continuous, Discrete
-from hookline.policies.frameworks import require_framework
 from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ Factory = Callable[[], "gymnasium.Env[Any, Any]"]
 
 def gymnasium_names() -> list[str]:
     """The ids that Gymnasium knows."""
-    gymnasium = require_framework("gymnasium", "a Gymnasium environment")
+    gymnasium = require("gymnasium", "a Gymnasium environment")
     return list(gymnasium.registry)
 
 
 def factory_of(environment_id: str) -> Factory:
     """A function that makes the environment with this id; an id that nobody registered is an error now, not later."""
-    gymnasium = require_framework("gymnasium", f"environment {environment_id!r}")
+    gymnasium = require("gymnasium", f"environment {environment_id!r}")
     try:
         gymnasium.spec(environment_id)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
@@ -40,7 +40,7 @@ def factory_of(environment_id: str) -> Factory:
 
 def observation_size_of(name: str, space: Any) -> int:
     """The length of the vector that a policy sees."""
-    spaces = require_framework("gymnasium", f"environment {name!r}").spaces
+    spaces = require("gymnasium", f"environment {name!r}").spaces
     if isinstance(space, spaces.Box):
         return math.prod(space.shape)
     if isinstance(space, spaces.Discrete):
@@ -53,7 +53,7 @@ def observation_size_of(name: str, space: Any) -> int:
 
 def actions_of(name: str, space: Any) -> Actions:
     """What a policy chooses from."""
-    spaces = require_framework("gymnasium", f"environment {name!r}").spaces
+    spaces = require("gymnasium", f"environment {name!r}").spaces
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
     if isinstance(space, spaces.Box) and len(space.shape) == 1:

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hookline.extras import require
 from hookline.plugins.errors import did_you_mean
 from hookline.policies.actions import Actions, Continuous, Discrete
-from hookline.policies.frameworks import require_framework
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError
 
@@ -20,13 +20,13 @@ __all__ = ["gymnax_environment", "gymnax_names"]
 
 def gymnax_names() -> list[str]:
     """The names that gymnax knows."""
-    return list(require_framework("gymnax", "a gymnax environment").registered_envs)
+    return list(require("gymnax", "a gymnax environment").registered_envs)
 
 
 @cache
 def gymnax_environment(name: str) -> JaxEnvironment:
     """The environment, with observations flattened to vectors. One name gives one object, which compiles once."""
-    gymnax = require_framework("gymnax", f"environment {name!r}")
+    gymnax = require("gymnax", f"environment {name!r}")
     if name not in gymnax.registered_envs:
         raise UnknownEnvironmentError(f"gymnax has no environment {name!r}{did_you_mean(name, gymnax.registered_envs)}")
     environment, parameters = gymnax.make(name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hookline.extras import require
 from hookline.plugins.errors import did_you_mean
-from hookline.policies.frameworks import require_framework
 from hookline.rollout.errors import UnknownEnvironmentError
 from hookline.rollout.lessons import Lesson
 from hookline.rollout.text.task import TextProblem, TextTask
@@ -22,7 +22,7 @@ def reasoning_lesson(
 
     :param options: the dataset's own, such as `max_digits=2`.
     """
-    reasoning_gym = require_framework("reasoning_gym", f"lesson {dataset!r}")
+    reasoning_gym = require("reasoning_gym", f"lesson {dataset!r}")
     known = reasoning_gym.factory.DATASETS
     if dataset not in known:
         raise UnknownEnvironmentError(f"reasoning-gym has no dataset {dataset!r}{did_you_mean(dataset, known)}")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hookline.plugins.errors import did_you_mean
 from hookline.plugins.manager import PluginManager
+from hookline.plugins.offers import gather_offers
 from hookline.training.errors import TrainerConfigError, UnknownLossError
 from hookline.training.losses.grpo import GRPO
 from hookline.training.losses.kl import KL
@@ -29,15 +30,11 @@ OWN_LOSSES: Final[Mapping[str, type[Loss]]] = {
 
 def known_losses(plugins: PluginManager) -> dict[str, type[Loss]]:
     """All losses that a config may name. A name that is given twice is an error that names both who give it."""
-    losses = dict(OWN_LOSSES)
-    givers = dict.fromkeys(losses, "hookline itself")
-    for plugin, offered in plugins.emit.register_losses().items():
-        for name, loss in offered.items():
-            if name in losses:
-                raise TrainerConfigError(f"{givers[name]} and plugin {plugin!r} both give a loss {name!r}")
-            if not (isinstance(loss, type) and issubclass(loss, Loss)):
-                raise TrainerConfigError(f"plugin {plugin!r}: the loss {name!r} must be a Loss class, not {loss!r}")
-            losses[name], givers[name] = loss, f"plugin {plugin!r}"
+    losses: dict[str, type[Loss]] = {}
+    for name, (giver, loss) in gather_offers(plugins, "register_losses", "a loss", OWN_LOSSES).items():
+        if not (isinstance(loss, type) and issubclass(loss, Loss)):
+            raise TrainerConfigError(f"{giver}: the loss {name!r} must be a Loss class, not {loss!r}")
+        losses[name] = loss
     return losses
 
 

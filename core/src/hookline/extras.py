@@ -1,0 +1,45 @@
+"""Packages that only some parts need come with extras: the error for a missing one says how to install it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+from hookline.plugins.errors import HooklineError
+
+__all__ = ["MissingExtraError", "require"]
+
+EXTRAS: Final = {
+    "ahocorasick_rs": "rewards",
+    "cloudpickle": "jax",
+    "gymnasium": "jax",
+    "gymnax": "gymnax",
+    "httpx": "rewards",
+    "jax": "jax",
+    "mlx": "mlx",
+    "numpy": "jax",
+    "reasoning_gym": "reasoning-gym",
+    "tenacity": "rewards",
+    "torch": "torch",
+}
+"""The extra of `hookline` that brings each package."""
+
+
+class MissingExtraError(HooklineError, ImportError):
+    """A package is asked for that is not installed, or not completely."""
+
+
+def require(module: str, purpose: str, extra: str | None = None) -> Any:
+    """Import a module that comes with an extra.
+
+    :param purpose: what needs it, as the subject of a sentence: "a rollout worker".
+    :param extra: the extra to name, where more than one brings the package.
+    """
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name in (package, module)
+        state = "is not installed" if is_absent else f"is installed but cannot be imported ({error})"
+        command = f'pip install "hookline[{extra or EXTRAS[package]}]"'
+        raise MissingExtraError(f"{purpose} needs {package}, which {state}: {command}", name=error.name) from error
