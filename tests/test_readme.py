@@ -26,7 +26,7 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_loop_of_your_own_leaves_the_files_that_the_readme_names(tmp_path: Path) -> None:
-    loop = next(block for block in blocks("python") if "open_plugins" in block)
+    loop = next(block for block in blocks("python") if "open_session" in block)
     result = run(sys.executable, "-c", loop, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     folder = tmp_path / "runs" / "my-run"
