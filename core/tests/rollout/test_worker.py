@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from hookline import PluginManager
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
+from hookline.rollout.environments import cartpole
+from hookline.rollout.environments.cartpole import CARTPOLE, CartPoleState
+from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 from hookline.rollout.errors import LessonError, RolloutError
 from hookline.testing import EventRecorder
 from hookline_hookspecs import HookContext, Rollout, hookimpl
@@ -87,6 +91,16 @@ def test_it_announces_its_stop_when_an_environment_raises(hookline_manager, hook
     with pytest.raises(LessonError, match=r"lesson 'walk': environment 'Broken' \(copy 0\) raised OSError"):
         worker.run(steps=1)
     assert hookline_events.names()[-1] == "on_worker_stop"
+
+
+def test_a_reward_that_is_no_number_in_a_scan_is_an_error_that_says_where() -> None:
+    def step(key: jax.Array, state: CartPoleState, action: jax.Array) -> Transition:
+        return cartpole.step(key, state, action)._replace(reward=jnp.where(state.time == 3, jnp.nan, 1.0))
+
+    odd = JaxEnvironment("Odd", 4, CARTPOLE.actions, CARTPOLE.reset, step)
+    worker = RolloutWorker(quiet(curriculum=CurriculumConfig([Lesson("walk", odd)]), num_environments=2))
+    with pytest.raises(LessonError, match=r"lesson 'walk': environment 'Odd' \(copy 0\) gave the reward nan at step 3"):
+        worker.rollout()
 
 
 @CLOCK

@@ -11,6 +11,7 @@ import torch
 from hookline.policies import WeightsError
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.errors import CurriculumError, RolloutError
+from hookline.rollout.runners.jax_scan import scan_rollout
 from hookline.rollout.text import arithmetic_lessons
 from hookline_hookspecs import HookContext, hookimpl
 
@@ -121,3 +122,17 @@ def test_weights_that_do_not_fit_change_nothing() -> None:
     assert "actor.0.weight has shape (4, 64), the policy needs (64, 4)" in str(caught.value)
     assert "critic.0.bias is missing" in str(caught.value)
     assert worker.weights_version == 0
+
+
+def test_new_weights_and_a_restored_state_compile_nothing_anew() -> None:
+    config = cartpole_config(num_environments=2, steps_per_rollout=3)
+    before = scan_rollout._cache_size()
+    worker = RolloutWorker(config)
+    worker.rollout()
+    worker.rollout()
+    worker.update_weights(dict(worker.policy.torch_module().named_parameters()), version=1)
+    worker.rollout()
+    resumed = RolloutWorker(config)
+    resumed.load_state_dict(worker.state_dict())
+    resumed.rollout()
+    assert scan_rollout._cache_size() == before + 1

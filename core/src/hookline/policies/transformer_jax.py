@@ -76,9 +76,11 @@ def decode(
         keys[block] = jax.lax.dynamic_update_slice_in_dim(keys[block], k[:, :, None], slot, axis=2)
         values[block] = jax.lax.dynamic_update_slice_in_dim(values[block], v[:, :, None], slot, axis=2)
         scores = jnp.einsum("bhd,bhsd->bhs", q, keys[block]) / math.sqrt(policy.head_width)
-        attention = jax.nn.softmax(jnp.where(visible[:, None], scores, MASKED))
-        mixed = jnp.einsum("bhs,bhsd->bhd", attention, values[block]).reshape(batch, policy.width)
-        x = x + _linear(weights, f"{name}.attention.out", mixed)
+        scores = jnp.where(visible[:, None], scores, MASKED)
+        # A softmax whose division comes last, where there are fewer numbers to divide.
+        unnormalised = jnp.exp(scores - scores.max(axis=-1, keepdims=True))
+        mixed = jnp.einsum("bhs,bhsd->bhd", unnormalised, values[block]) / unnormalised.sum(axis=-1, keepdims=True)
+        x = x + _linear(weights, f"{name}.attention.out", mixed.reshape(batch, policy.width))
         x = x + _feedforward(weights, name, x)
     return _logits(weights, x), Cache(tuple(keys), tuple(values), visible)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookline.hooks.evaluation import EvaluationHook
 from hookline.hooks.hook import Hook
@@ -14,6 +14,7 @@ from hookline.plugins import PluginManager
 from hookline.policies import MLPPolicy, TransformerPolicy, check_weights, to_jax
 from hookline.policies.frameworks import require_framework
 from hookline.rollout.buffer import RolloutBuffer
+from hookline.rollout.chance import chance_of_step
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
 from hookline.rollout.errors import RolloutError
@@ -21,6 +22,9 @@ from hookline.rollout.lessons import CurriculumConfig
 from hookline.rollout.scores import score_rewards
 from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import EvaluationRequest, HookContext, Rollout, TrainerState
+
+if TYPE_CHECKING:
+    from hookline.rollout.runners.runner import Runner
 
 __all__ = ["RolloutWorker"]
 
@@ -64,7 +68,7 @@ class RolloutWorker:
         for hook in default_hooks(config.curriculum_config):
             self.register_hook(hook)
 
-    def _build_runners(self) -> dict[str, Any]:
+    def _build_runners(self) -> dict[str, Runner]:
         from hookline.rollout.runners.build import build_runner
 
         offered: dict[str, Any] = {}
@@ -78,12 +82,9 @@ class RolloutWorker:
         return {name: build_runner(lesson, self.config, offered) for name, lesson in self.curriculum.lessons.items()}
 
     def _choose_policy(self) -> MLPPolicy | TransformerPolicy:
-        policy: MLPPolicy | TransformerPolicy | None = self.config.policy
-        if policy is None:
-            policy = next(iter(self._runners.values())).default_policy()
+        policy = self.config.policy or next(iter(self._runners.values())).default_policy()
         for runner in self._runners.values():
             runner.check_policy(policy)
-        assert policy is not None
         return policy
 
     # -- hooks in the class style ---------------------------------------------------------------------------------
@@ -127,10 +128,11 @@ class RolloutWorker:
     def rollout(self) -> Rollout:
         """Make one rollout and return it."""
         self.start()
-        key = key_of_step(self._key, self.step)
-        lesson_id = self.curriculum.sample(float(_uniform(key_for(key, "lesson"))))
-        self.plugins.emit.on_rollout_start(context=self._context("on_rollout_start", lesson_id))
-        rollout: Rollout = self._runners[lesson_id].rollout(self._weights, key_for(key, "rollout"))
+        chance = chance_of_step(self._key, self.step)
+        lesson_id = self.curriculum.sample(float(chance.lesson))
+        context = self._lesson_context(chance.on_rollout_start, lesson_id)
+        self.plugins.emit.on_rollout_start(context=context)
+        rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout)
         rollout.weights_version = self.weights_version
         self.step += 1
         if "mean_reward" in rollout.stats:
@@ -138,7 +140,7 @@ class RolloutWorker:
         self.curriculum.record_training(lesson_id, [episode.reward for episode in rollout.episodes])
         self.tracker.log({f"rollout/{lesson_id}/{name}": v for name, v in rollout.stats.items()}, step=self.step)
         self._update_curriculum()
-        context = self._context("on_rollout_end", lesson_id, rollout.stats)
+        context = self._lesson_context(chance.on_rollout_end, lesson_id, rollout.stats)
         self.plugins.emit.on_rollout_end(context=context, rollout=rollout)
         return rollout
 
@@ -261,15 +263,17 @@ class RolloutWorker:
         if changes:
             self.plugins.emit.on_curriculum_update(context=self._context("on_curriculum_update"), changes=changes)
 
-    def _context(
-        self, event: str, lesson_id: str | None = None, stats: Mapping[str, float] | None = None
-    ) -> HookContext:
+    def _context(self, event: str) -> HookContext:
+        """The worker between lessons."""
+        key = key_for(key_of_step(self._key, self.step), event)
+        return HookContext(self, self.step, key, metadata={"weights_version": self.weights_version})
+
+    def _lesson_context(self, key: Any, lesson_id: str, stats: Mapping[str, float] | None = None) -> HookContext:
         metadata: dict[str, Any] = {"weights_version": self.weights_version, **(stats or {})}
-        if lesson_id is not None:
-            metadata["performance"] = self.curriculum.success_of(lesson_id)
-            if lesson_id in self._last_rewards:
-                metadata["reward"] = self._last_rewards[lesson_id]
-        return HookContext(self, self.step, key_for(key_of_step(self._key, self.step), event), lesson_id, metadata)
+        metadata["performance"] = self.curriculum.success_of(lesson_id)
+        if lesson_id in self._last_rewards:
+            metadata["reward"] = self._last_rewards[lesson_id]
+        return HookContext(self, self.step, key, lesson_id, metadata)
 
 
 def default_hooks(config: CurriculumConfig) -> list[Hook]:
@@ -287,9 +291,3 @@ def default_hooks(config: CurriculumConfig) -> list[Hook]:
     if config.eval_frequency is not None:
         hooks.append(EvaluationHook(frequency=config.eval_frequency, n_examples=config.eval_n_examples))
     return hooks
-
-
-def _uniform(key: Any) -> Any:
-    import jax
-
-    return jax.random.uniform(key)

@@ -18,7 +18,7 @@ import numpy as np
 from hookline.rollout.errors import RolloutError
 from hookline_hookspecs import Episode
 
-__all__ = ["Message", "episode_message", "read_message", "write_message"]
+__all__ = ["Message", "episode_message", "episode_of", "read_message", "write_message"]
 
 HEADER: Final = struct.Struct("<QQQ")
 

@@ -16,7 +16,7 @@ from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceErr
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["action_for", "actions_of", "factory_of", "flat_observation", "gymnasium_names", "observation_size_of"]
+__all__ = ["actions_of", "actor_of", "factory_of", "gymnasium_names", "observation_size_of", "observer_of"]
 
 Factory = Callable[[], "gymnasium.Env[Any, Any]"]
 
@@ -64,17 +64,19 @@ def actions_of(name: str, space: Any) -> Actions:
     )
 
 
-def flat_observation(space: Any, obs: Any) -> np.ndarray:
-    """An observation as the vector that a policy sees: a Box flattened, a number as one among zeros."""
-    if hasattr(space, "n"):
-        vector = np.zeros(int(space.n), np.float32)
-        vector[int(obs) - int(space.start)] = 1.0
-        return vector
-    return np.asarray(obs, np.float32).reshape(-1)
+def observer_of(space: Any) -> Callable[[Any], np.ndarray]:
+    """From an observation to the vector that a policy sees: a Box flattened, a number as a one among zeros."""
+    if not hasattr(space, "n"):
+        return lambda obs: np.asarray(obs, np.float32).reshape(-1)
+    rows = np.eye(int(space.n), dtype=np.float32)
+    start = int(space.start)
+    return lambda obs: rows[int(obs) - start]
 
 
-def action_for(space: Any, action: np.ndarray) -> Any:
-    """A policy's action as the environment wants it."""
+def actor_of(space: Any) -> Callable[[np.ndarray], Any]:
+    """From a policy's action to the action that the environment wants, within its bounds."""
     if hasattr(space, "n"):
-        return int(action) + int(space.start)
-    return np.clip(action, space.low, space.high).astype(space.dtype)
+        start = int(space.start)
+        return lambda action: int(action) + start
+    low, high, dtype = space.low, space.high, space.dtype
+    return lambda action: np.minimum(np.maximum(action, low), high).astype(dtype)

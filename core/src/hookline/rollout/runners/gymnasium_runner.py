@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +14,10 @@ import numpy as np
 from hookline.policies import Continuous, MLPPolicy, mlp_jax
 from hookline.rollout.environments.gymnasium_env import (
     Factory,
-    action_for,
     actions_of,
-    flat_observation,
+    actor_of,
     observation_size_of,
+    observer_of,
 )
 from hookline.rollout.errors import LessonError
 from hookline.rollout.lessons import Lesson
@@ -30,6 +29,9 @@ from hookline_hookspecs import Rollout
 
 __all__ = ["GymnasiumRunner"]
 
+OUTCOME: Final = ("final_obs", "rewards", "terminated", "truncated")
+"""What a step of a copy gives, in this order."""
+
 
 class EnvironmentCopy:
     """One environment and the episode it is in. Whatever it raises comes out as an error that says where."""
@@ -37,24 +39,32 @@ class EnvironmentCopy:
     def __init__(self, lesson: Lesson, name: str, factory: Factory, index: int) -> None:
         self._where = f"lesson {lesson.lesson_id!r}: environment {name!r} (copy {index})"
         self._limit = lesson.max_episode_steps
-        with self._attributed("when it was made"):
+        try:
             self.environment = factory()
+        except Exception as error:
+            raise self._raised(error, "when it was made") from error
+        self.observation_size = observation_size_of(name, self.environment.observation_space)
+        self.actions = actions_of(name, self.environment.action_space)
+        self._observe = observer_of(self.environment.observation_space)
+        self._act = actor_of(self.environment.action_space)
         self.episode = 0
         self.length = 0
         self.total_reward = 0.0
 
     def reset(self, seed: int | None = None) -> np.ndarray:
-        with self._attributed(f"when episode {self.episode} was started"):
+        try:
             obs, _ = self.environment.reset(seed=seed)
+        except Exception as error:
+            raise self._raised(error, f"when episode {self.episode} was started") from error
         self.length = 0
         self.total_reward = 0.0
-        return flat_observation(self.environment.observation_space, obs)
+        return self._observe(obs)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
-        with self._attributed(f"at step {self.length} of episode {self.episode}"):
-            obs, reward, terminated, truncated, _ = self.environment.step(
-                action_for(self.environment.action_space, action)
-            )
+        try:
+            obs, reward, terminated, truncated, _ = self.environment.step(self._act(action))
+        except Exception as error:
+            raise self._raised(error, f"at step {self.length} of episode {self.episode}") from error
         reward = float(reward)
         if not math.isfinite(reward):
             raise LessonError(
@@ -65,14 +75,10 @@ class EnvironmentCopy:
         self.total_reward += reward
         truncated = bool(truncated) or (self._limit is not None and self.length >= self._limit)
         self.episode += bool(terminated) or truncated
-        return flat_observation(self.environment.observation_space, obs), reward, bool(terminated), truncated
+        return self._observe(obs), reward, bool(terminated), truncated
 
-    @contextmanager
-    def _attributed(self, when: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            raise LessonError(f"{self._where} raised {type(error).__name__} {when}: {error}") from error
+    def _raised(self, error: Exception, when: str) -> LessonError:
+        return LessonError(f"{self._where} raised {type(error).__name__} {when}: {error}")
 
 
 class GymnasiumRunner:
@@ -88,11 +94,7 @@ class GymnasiumRunner:
         self._policy = self.default_policy()
 
     def default_policy(self) -> MLPPolicy:
-        environment = self._copies[0].environment
-        return MLPPolicy(
-            observation_size_of(self._name, environment.observation_space),
-            actions_of(self._name, environment.action_space),
-        )
+        return MLPPolicy(self._copies[0].observation_size, self._copies[0].actions)
 
     def check_policy(self, policy: Any) -> None:
         check_control_policy(self._lesson.lesson_id, self._name, policy, self.default_policy())
@@ -105,19 +107,21 @@ class GymnasiumRunner:
         batch, steps = len(self._copies), self._steps
         noise = np.asarray(mlp_jax.noise(self._policy, noise_key, (steps, batch)))
         arrays = _empty_arrays(self._policy, steps, batch)
-        returns, lengths = np.zeros((steps, batch), np.float32), np.zeros((steps, batch), np.int32)
+        arrays["returns"], arrays["lengths"] = np.empty((steps, batch), np.float32), np.empty((steps, batch), np.int32)
         for t in range(steps):
             actions = np.asarray(_act(self._policy, weights, obs, noise[t]))
             arrays["obs"][t], arrays["actions"][t] = obs, actions
-            obs = np.empty_like(obs)
-            for i, copy in enumerate(self._copies):
-                final_obs, reward, terminated, truncated = copy.step(actions[i])
-                arrays["rewards"][t, i] = reward
-                arrays["terminated"][t, i], arrays["truncated"][t, i] = terminated, truncated
-                arrays["final_obs"][t, i] = final_obs
-                returns[t, i], lengths[t, i] = copy.total_reward, copy.length
-                obs[i] = copy.reset() if terminated or truncated else final_obs
+            outcomes = [copy.step(action) for copy, action in zip(self._copies, actions, strict=True)]
+            # Whole rows at a time: an array takes single numbers more slowly than an environment makes them.
+            for name, column in zip(OUTCOME, zip(*outcomes, strict=True), strict=True):
+                arrays[name][t] = column
+            arrays["returns"][t] = [copy.total_reward for copy in self._copies]
+            arrays["lengths"][t] = [copy.length for copy in self._copies]
+            obs = arrays["final_obs"][t].copy()
+            for i in np.flatnonzero(arrays["terminated"][t] | arrays["truncated"][t]):
+                obs[i] = self._copies[i].reset()
         self._obs = obs
+        returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         arrays |= {k: np.array(v) for k, v in _judge(self._policy, weights, arrays, obs).items()}
         del arrays["final_obs"]
         return control_rollout(self._lesson.lesson_id, self._name, arrays, returns, lengths)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hookline.policies import MLPPolicy
@@ -45,7 +44,7 @@ class JaxRunner:
     def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
         start_key, scan_key = jax.random.split(key)
         if self._copies is None:
-            self._copies = start_copies(self._environment, start_key, self._batch)
+            self._copies = _committed(start_copies(self._environment, start_key, self._batch))
         self._copies, record = scan_rollout(
             self._environment,
             self._policy,
@@ -101,8 +100,14 @@ class JaxRunner:
                 f"lesson {self._lesson.lesson_id!r}: the saved state is not of {self._batch} copies of "
                 f"{self._environment.name!r}; restore it with the config that it was saved with"
             )
-        restored = [jnp.asarray(value, leaf.dtype) for value, leaf in zip(saved, leaves, strict=True)]
-        self._copies = jax.tree.unflatten(structure, restored)
+        restored = [value.astype(leaf.dtype) for value, leaf in zip(saved, leaves, strict=True)]
+        self._copies = _committed(jax.tree.unflatten(structure, restored))
 
     def close(self) -> None:
         self._copies = None
+
+
+def _committed(copies: Copies) -> Copies:
+    """The copies committed to the device of the weights, as a rollout leaves them: jit compiles once for both."""
+    placed: Copies = jax.device_put(copies, jax.devices()[0])
+    return placed
