@@ -1,7 +1,7 @@
 """The trainer on CartPole, as the contender of `ppo.py`.
 
-    python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints environment steps per second
-    python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean return of 475; prints steps taken
+python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints environment steps per second
+python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean return of 475; prints steps taken
 """
 
 from __future__ import annotations
