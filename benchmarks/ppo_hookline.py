@@ -1,11 +1,12 @@
 """The trainer on CartPole, as the contender of `ppo.py`.
 
-python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints environment steps per second
-python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean return of 475; prints steps taken
+python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints steps per second
+python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean of 475; prints steps taken
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections import deque
@@ -42,10 +43,10 @@ def rate(iterations: int) -> float:
     trainer.add_hook(stopwatch)
     trainer.train()
     times = stopwatch.times
-    return 512 / min(after - before for before, after in zip(times, times[1:], strict=False))
+    return 512 / min(after - before for before, after in itertools.pairwise(times))
 
 
-class Solved(Exception):
+class SolvedError(Exception):
     """The last 100 episodes have a mean return of 475."""
 
 
@@ -64,7 +65,7 @@ class UntilSolved:
     @hookimpl
     def on_epoch_end(self, state: TrainerState) -> None:
         if len(self._returns) == 100 and sum(self._returns) / 100 >= 475:
-            raise Solved(state.agent_step)
+            raise SolvedError(state.agent_step)
 
 
 def solve(seed: int, cache: Path) -> str:
@@ -86,7 +87,7 @@ def solve(seed: int, cache: Path) -> str:
     trainer.add_hook(UntilSolved())
     try:
         trainer.train()
-    except Solved as solved:
+    except SolvedError as solved:
         return str(solved)
     return "unsolved"
 

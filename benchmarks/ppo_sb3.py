@@ -18,7 +18,7 @@ class UntilSolved(BaseCallback):  # type: ignore[misc, unused-ignore]
     """Ends the run once the last 100 episodes that training itself played have a mean return of 475."""
 
     def _on_step(self) -> bool:
-        returns = [episode["r"] for episode in self.model.ep_info_buffer]
+        returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
         return not (len(returns) == 100 and sum(returns) / 100 >= 475)
 
 
