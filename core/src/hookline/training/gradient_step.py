@@ -78,8 +78,10 @@ class GradientStep:
         """What to differentiate on this rank, and the mean of each loss over all ranks."""
         if self.ranks.world_size == 1:
             values = [term.value for term in terms]
-            weighted = [value * loss.weight for loss, value in zip(active, values, strict=True)]
-            return sum(weighted, torch.zeros(())), [value.detach() for value in values]
+            total = torch.zeros(())
+            for loss, value in zip(active, values, strict=True):
+                total = total.add(value, alpha=loss.weight)
+            return total, [value.detach() for value in values]
         # Ranks may hold different numbers of tokens: the mean over all is not the mean of their means.
         counts = torch.tensor([float(term.size) for term in terms])
         values_here = torch.stack([term.value for term in terms]) if terms else torch.zeros(0)

@@ -24,9 +24,7 @@ def generalized_advantages(
     """
     deltas = rewards + gamma * next_values - values
     decay = (gamma * gae_lambda) * ~ends
-    advantages = np.empty_like(deltas)
-    following = np.zeros_like(deltas[0])
-    for t in range(len(deltas) - 1, -1, -1):
-        following = deltas[t] + decay[t] * following
-        advantages[t] = following
+    advantages = deltas
+    for t in range(len(deltas) - 2, -1, -1):
+        advantages[t] += decay[t] * advantages[t + 1]
     return advantages

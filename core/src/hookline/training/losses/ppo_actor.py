@@ -52,11 +52,14 @@ class PPOActor(Loss):
         new = actions_forward(shared)
         log_ratio = new.logprobs - shared.batch["logprobs"]
         ratio = log_ratio.exp()
-        surrogate = torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
-        objective = surrogate.mean() + config.entropy * new.entropy.mean()
+        clipped = ratio.clamp(1 - clip, 1 + clip)
+        plain, limited = ratio * advantages, clipped * advantages
+        # The lesser of the two. `torch.min` takes eight operations more to share the gradient of equals, here the same.
+        surrogate = torch.where(plain < limited, plain, limited).mean()
+        entropy = new.entropy.mean()
 
         with torch.no_grad():
-            self.report(shared, "entropy", new.entropy.mean())
-            self.report(shared, "approx_kl", (ratio - 1 - log_ratio).mean())
-            self.report(shared, "clip_fraction", ((ratio - 1).abs() > clip).float().mean())
-        return LossTerm(-objective, advantages.numel())
+            self.report(shared, "entropy", entropy.detach())
+            self.report(shared, "approx_kl", (ratio - log_ratio).mean() - 1)
+            self.report(shared, "clip_fraction", (ratio != clipped).mean(dtype=torch.float32))
+        return LossTerm(-(surrogate + config.entropy * entropy), advantages.numel())

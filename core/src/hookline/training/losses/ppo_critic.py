@@ -66,5 +66,6 @@ class PPOCritic(Loss):
         if clip is not None:
             old = shared.batch["values"]
             clipped = old + (values - old).clamp(-clip, clip)
-            error = torch.max(error, (clipped - returns).square())
+            limited = (clipped - returns).square()
+            error = torch.where(error > limited, error, limited)  # the greater; see `ppo_actor` on `torch.min`
         return LossTerm(0.5 * error.mean(), returns.numel())

@@ -1,0 +1,105 @@
+"""PPO on CartPole: environment steps per second beside a plain loop, and time to solve it beside stable-baselines3.
+
+    python benchmarks/ppo.py [--json FILE]
+
+Both contenders of the first table have CleanRL's hyperparameters and take turns, each in processes of its own; each is
+judged by its best iteration. The second table is of whole processes, from start to end, each contender with settings
+that suit it; a run ends when the last 100 episodes that training itself played have a mean return of 475. JAX's
+compilation cache is warm, and torch has one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from measuring import Table, describe_machine, json_option, report
+
+HERE = Path(__file__).parent
+ROUNDS, SEEDS = 3, (0, 1, 2)
+
+
+def run(script: str, *arguments: str) -> tuple[str, float]:
+    """What a script printed last, and how long its process took."""
+    start = time.perf_counter()
+    result = subprocess.run(
+        [sys.executable, str(HERE / script), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    seconds = time.perf_counter() - start
+    if result.returncode:
+        raise RuntimeError(f"{script} failed:\n{result.stderr}")
+    return result.stdout.split()[-1], seconds
+
+
+def rates() -> Table:
+    table = Table(
+        "Environment steps per second, CleanRL's hyperparameters",
+        "at least 5 times the plain loop",
+        ["contender", "steps/s", "ratio"],
+    )
+    plain, ours = 0.0, 0.0
+    for _ in range(ROUNDS):
+        plain = max(plain, float(run("ppo_plain.py", "20")[0]))
+        ours = max(ours, float(run("ppo_hookline.py", "rate", "80")[0]))
+    table.add(["plain loop", f"{plain:,.0f}", "1"], contender="plain loop", steps_per_second=plain)
+    kept = "" if ours >= 5 * plain else "  (promise not kept)"
+    cells = ["hookline", f"{ours:,.0f}", f"{ours / plain:.2f}{kept}"]
+    table.add(cells, contender="hookline", steps_per_second=ours, ratio=ours / plain)
+    return table
+
+
+def times_to_solve(cache: str) -> Table:
+    table = Table(
+        "Seconds until 100 episodes have a mean return of 475, process start to end",
+        "at least 4 times sooner than stable-baselines3",
+        ["contender", "median s", "each s", "environment steps", "ratio"],
+    )
+    scripts = {"hookline": ("ppo_hookline.py", "solve", cache)}
+    if find_spec("stable_baselines3") is None:
+        table.remarks.append("stable-baselines3 is absent: pip install -r benchmarks/requirements.txt")
+    else:
+        scripts = {"stable-baselines3": ("ppo_sb3.py", "", ""), **scripts}
+    run("ppo_hookline.py", "solve", "0", cache)  # warms the compilation cache
+    found: dict[str, list[tuple[str, float]]] = {name: [] for name in scripts}
+    for seed in SEEDS:
+        for name, (script, mode, last) in scripts.items():
+            found[name].append(run(script, *filter(None, (mode, str(seed), last))))
+    medians = {name: statistics.median(seconds for _, seconds in results) for name, results in found.items()}
+    for name, results in found.items():
+        ratio = medians["stable-baselines3"] / medians[name] if "stable-baselines3" in medians else float("nan")
+        kept = "  (promise not kept)" if name == "hookline" and ratio < 4 else ""
+        table.add(
+            [
+                name,
+                f"{medians[name]:.1f}",
+                ", ".join(f"{seconds:.1f}" for _, seconds in results),
+                ", ".join(steps for steps, _ in results),
+                f"{ratio:.2f}{kept}",
+            ],
+            contender=name,
+            seconds=[seconds for _, seconds in results],
+            steps=[steps for steps, _ in results],
+            ratio=ratio,
+        )
+    return table
+
+
+def main() -> None:
+    json_file = json_option(__doc__)
+    machine = describe_machine("torch", "jax", "gymnasium", "stable-baselines3")
+    with tempfile.TemporaryDirectory() as cache:
+        report(machine, [rates(), times_to_solve(cache)], json_file)
+
+
+if __name__ == "__main__":
+    main()
