@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hookline.launcher.hook_functions import register_hook_functions
 from hookline.launcher.loggers import register_loggers
-from hookline.plugins.discovery import open_plugins
 from hookline.plugins.settings import Settings
-from hookline.plugins.summary import print_summary
+from hookline.session.opening import plugins_for_a_run
 
 if TYPE_CHECKING:
     from hookline.training import Trainer, TrainerConfig
@@ -39,8 +37,7 @@ def main(
     from hookline.training import Trainer
     from hookline.training.tasks import supervised_addition
 
-    plugins = open_plugins(rank=int(os.environ.get("RANK", "0")), settings=settings)
-    try:
+    with plugins_for_a_run(settings=settings) as plugins:
         if dataset is None:
             trainer = supervised_addition(config, plugins)
         else:
@@ -50,9 +47,4 @@ def main(
         register_loggers(plugins, custom_logger_fns)
         register_hook_functions(plugins, trainer, hook_fns or {})
         trainer.train()
-    finally:
-        try:
-            plugins.close()
-        finally:
-            print_summary(plugins)
     return trainer

@@ -1,19 +1,37 @@
-"""`open_session`: a session with the installed plugins, for the time of a run."""
+"""The installed plugins for the time of a run, and a session with them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hookline.plugins.discovery import open_plugins
+from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import Settings
 from hookline.plugins.summary import print_summary
 from hookline.session.session import Session
 from hookline_hookspecs import TrainerState
 
-__all__ = ["open_session"]
+__all__ = ["open_session", "plugins_for_a_run"]
+
+
+@contextmanager
+def plugins_for_a_run(*, rank: int | None = None, settings: Settings | None = None) -> Iterator[PluginManager]:
+    """The installed plugins; at the end their background work is done, and what went wrong with them is shown.
+
+    :param rank: this process among those of the run (default: what torchrun says, else 0).
+    """
+    plugins = open_plugins(rank=int(os.environ.get("RANK", "0")) if rank is None else rank, settings=settings)
+    try:
+        yield plugins
+    finally:
+        try:
+            plugins.close()
+        finally:
+            print_summary(plugins)
 
 
 @contextmanager
@@ -46,12 +64,5 @@ def open_session(
         rank=rank,
         world_size=world_size,
     )
-    plugins = open_plugins(rank=rank, settings=settings)
-    try:
-        with Session(plugins, state) as session:
-            yield session
-    finally:
-        try:
-            plugins.close()
-        finally:
-            print_summary(plugins)
+    with plugins_for_a_run(rank=rank, settings=settings) as plugins, Session(plugins, state) as session:
+        yield session

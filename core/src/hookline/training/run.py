@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from hookline.plugins.discovery import open_plugins
 from hookline.plugins.settings import Settings
-from hookline.plugins.summary import print_summary
+from hookline.session.opening import plugins_for_a_run
 from hookline.training.config import TrainerConfig
 from hookline.training.trainer import Trainer
 
@@ -33,17 +31,11 @@ def train(
     :param hooks: whatever `Trainer.add_hook` takes, besides the plugins.
     :param settings: which installed plugins are wanted, and how (default: those of this folder and environment).
     """
-    plugins = open_plugins(rank=int(os.environ.get("RANK", "0")), settings=settings)
-    try:
+    with plugins_for_a_run(settings=settings) as plugins:
         trainer = Trainer(
             config, curriculum, policy, dataset=dataset, validation_dataset=validation_dataset, plugins=plugins
         )
         for hook in hooks:
             trainer.add_hook(hook)
         trainer.train()
-    finally:
-        try:
-            plugins.close()
-        finally:
-            print_summary(plugins)
     return trainer
