@@ -135,18 +135,11 @@ class At(Schedule):
 
 
 @dataclass(frozen=True, slots=True)
-class Either(Schedule):
-    """The ticks of one schedule or the other; written `a | b`."""
+class Combined(Schedule):
+    """Two schedules in one."""
 
     one: Schedule
     other: Schedule
-
-    def __str__(self) -> str:
-        return f"({self.one} or {self.other})"
-
-    def next_after(self, tick: int) -> int | None:
-        candidates = [c for c in (self.one.next_after(tick), self.other.next_after(tick)) if c is not None]
-        return min(candidates, default=None)
 
     @property
     def period(self) -> int:
@@ -157,12 +150,23 @@ class Either(Schedule):
         return max(self.one.horizon, self.other.horizon)
 
 
-@dataclass(frozen=True, slots=True)
-class Both(Schedule):
+class Either(Combined):
+    """The ticks of one schedule or the other; written `a | b`."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"({self.one} or {self.other})"
+
+    def next_after(self, tick: int) -> int | None:
+        candidates = [c for c in (self.one.next_after(tick), self.other.next_after(tick)) if c is not None]
+        return min(candidates, default=None)
+
+
+class Both(Combined):
     """The ticks that two schedules share; written `a & b`."""
 
-    one: Schedule
-    other: Schedule
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"({self.one} and {self.other})"
@@ -177,14 +181,6 @@ class Both(Schedule):
                 return met
             candidate = self.one.next_after(met - 1)
         return None
-
-    @property
-    def period(self) -> int:
-        return math.lcm(self.one.period, self.other.period)
-
-    @property
-    def horizon(self) -> int:
-        return max(self.one.horizon, self.other.horizon)
 
 
 def as_schedule(value: int | Schedule) -> Schedule:
