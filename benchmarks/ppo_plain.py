@@ -63,7 +63,7 @@ def train(iterations: int, seed: int = 0) -> list[float]:
             obs[t], dones[t] = next_obs, next_done
             with torch.no_grad():
                 policy = Categorical(logits=actor(next_obs))
-                action = policy.sample()
+                action = policy.sample()  # type: ignore[no-untyped-call]
                 values[t] = critic(next_obs).flatten()
             actions[t], logprobs[t] = action, policy.log_prob(action)  # type: ignore[no-untyped-call]
             next_observation, reward, terminated, truncated, _ = environments.step(action.numpy())
