@@ -71,17 +71,17 @@ class UntilSolved:
 def solve(seed: int, cache: Path) -> str:
     """How many environment steps it took."""
     worker = RolloutWorker(
-        RolloutWorkerConfig(LESSONS, num_environments=64, steps_per_rollout=32, seed=seed, compilation_cache=cache)
+        RolloutWorkerConfig(LESSONS, num_environments=64, steps_per_rollout=64, seed=seed, compilation_cache=cache)
     )
     config = TrainerConfig(
-        epochs=200,
+        epochs=80,
         seed=seed,
         losses={
             "ppo_actor": {"clip": 0.2, "anneal_clip": True, "entropy": 0.0},
             "ppo_critic": {"gamma": 0.98, "gae_lambda": 0.8, "clip": None, "weight": 0.5},
         },
-        optimizer=OptimizerConfig(learning_rate=2e-3, anneal=True, max_grad_norm=0.5),
-        rollout=RolloutConfig(minibatches=4, update_epochs=8),
+        optimizer=OptimizerConfig(learning_rate=3e-3, anneal=True, max_grad_norm=0.5),
+        rollout=RolloutConfig(minibatches=8, update_epochs=3),
     )
     trainer = Trainer(config, worker=worker)
     trainer.add_hook(UntilSolved())

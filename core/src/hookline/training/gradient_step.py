@@ -59,14 +59,13 @@ class GradientStep:
         ranks.average_(parameters.gradient)
         norm = parameters.gradient.norm()
 
+        # All numbers in one go: each call that brings one out of torch costs as much as a layer.
         numbers = torch.stack([*values, norm, *shared.stats.values()]).tolist()
-        names = [f"train/{loss.name}" for loss in active]
-        names += ["train/grad_norm", *(f"train/{name}" for name in shared.stats)]
+        names = [*(loss.name for loss in active), "grad_norm", *shared.stats]
         learning_rate = self.config.learning_rate * (remaining(state) if self.config.anneal else 1.0)
-        loss_values = numbers[: len(active)]
         metrics = {
-            "train/loss": sum(loss.weight * value for loss, value in zip(active, loss_values, strict=True)),
-            **dict(zip(names, numbers, strict=True)),
+            "train/loss": sum((loss.weight * n for loss, n in zip(active, numbers, strict=False)), start=0.0),
+            **{f"train/{name}": number for name, number in zip(names, numbers, strict=True)},
             "train/learning_rate": learning_rate,
         }
         self._check_finite(metrics, active, state)
