@@ -85,7 +85,7 @@ class Reference:
 
     def __init__(self) -> None:
         self.text = load_module(ROOT / "core/tests/rewards/oracle.py")
-        self.verifiers = load_module(ROOT / "plugins/verifiers/tests/oracle.py")
+        self.verifiers = load_module(ROOT / "tests/verification/oracle.py")
         self.hedges = self._word_list("hookline.rewards", "hedges")
         names = ("severe", "rude", "claims", "support")
         self.lists = {name: self._word_list("hookline_verifiers", name) for name in names}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from hookline.policies.actions import Discrete
 from hookline.policies.mlp import MLPPolicy
@@ -53,7 +54,8 @@ def _linear_layers(policy: MLPPolicy, outputs: int) -> nn.ModuleList:
 
 
 def _perceptron(layers: nn.ModuleList, x: Tensor) -> Tensor:
-    for layer in layers[:-1]:
-        x = torch.tanh(layer(x))
-    output: Tensor = layers[-1](x)
-    return output
+    # By functions: layers this small are over before a module has been called.
+    *hidden, last = cast(Iterable[nn.Linear], layers)
+    for layer in hidden:
+        x = torch.tanh(functional.linear(x, layer.weight, layer.bias))
+    return functional.linear(x, last.weight, last.bias)

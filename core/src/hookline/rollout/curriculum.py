@@ -34,7 +34,7 @@ class Curriculum:
     """Keeps the standing of each lesson, from the rewards it is told of. It draws no random numbers itself."""
 
     def __init__(self, config: CurriculumConfig) -> None:
-        self._config = config
+        self.config = config
         self.lessons: dict[str, Lesson] = _by_id(config.lessons)
         _check_dependencies(self.lessons)
         self.standings: dict[str, Standing] = {
@@ -56,7 +56,7 @@ class Curriculum:
         for name, standing in self.standings.items():
             if standing.unlocked and not standing.graduated:
                 success = standing.success or 0.0
-                weights[name] = max(4 * success * (1 - success), self._config.sampling_floor)
+                weights[name] = max(4 * success * (1 - success), self.config.sampling_floor)
         total = sum(weights.values())
         return {name: weight / total for name, weight in weights.items()}
 
@@ -77,7 +77,7 @@ class Curriculum:
         share = _share_of_successes(lesson, rewards)
         if share is None:
             return
-        keep = self._config.smoothing
+        keep = self.config.smoothing
         standing.success = share if standing.success is None else keep * standing.success + (1 - keep) * share
         standing.history = [*standing.history, standing.success][-lesson.plateau_window :]
 

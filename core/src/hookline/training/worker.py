@@ -30,7 +30,7 @@ def build_worker(
     """A worker for the curriculum's lessons; CartPole when there is no curriculum."""
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 
-    lessons = curriculum._config if isinstance(curriculum, Curriculum) else curriculum or CurriculumConfig()
+    lessons = curriculum.config if isinstance(curriculum, Curriculum) else curriculum or CurriculumConfig()
     worker = RolloutWorker(
         RolloutWorkerConfig(
             curriculum_config=lessons,
