@@ -36,15 +36,20 @@ def build(plugins=None, **config):
 """
 
 
+ABORTED_AT_EXIT = "terminate called without an active exception"
+"""Seen once in many runs: a rank that is done aborts while its interpreter shuts down. It is tried once more."""
+
+
 def run(tmp_path: Path, program: str, *, ranks: int, expect_failure: bool = False) -> str:
     """Run a program, under torchrun when it is for several ranks, and return what it printed."""
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(program))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path)}
-    result = subprocess.run(
-        [sys.executable, *torchrun, str(script)], capture_output=True, text=True, timeout=90, check=False, env=environ
-    )
+    command = [sys.executable, *torchrun, str(script)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, env=environ)
+    if not expect_failure and ABORTED_AT_EXIT in result.stderr:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, env=environ)
     output = result.stdout + result.stderr
     assert (result.returncode != 0) is expect_failure, output
     return output
