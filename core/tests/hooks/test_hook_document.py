@@ -255,7 +255,7 @@ def test_conditional_hooks() -> None:
         def should_run(self, context):
             # Run only when specific conditions are met
             return (
-                context.step > 2  # 1000 in the document
+                context.step > 1000
                 and context.lesson_id == "advanced_lesson"
                 and context.metadata.get("performance") > 0.8
             )
@@ -267,8 +267,9 @@ def test_conditional_hooks() -> None:
     worker = RolloutWorker(RolloutWorkerConfig(curriculum))
     hook = ConditionalHook()
     worker.register_hook(hook)
+    worker.step = 998
     worker.run(steps=4)
-    assert hook.ran == [3, 4]
+    assert hook.ran == [1001, 1002]
 
 
 def test_stateful_hooks(worker: RolloutWorker) -> None:

@@ -37,7 +37,7 @@ def build(plugins=None, **config):
 
 
 ABORTED_AT_EXIT = "terminate called without an active exception"
-"""Seen once in many runs: a rank that is done aborts while its interpreter shuts down. It is tried once more."""
+"""Seen once: a rank that is done aborts while its interpreter shuts down. It is tried once more."""
 
 
 def run(tmp_path: Path, program: str, *, ranks: int, expect_failure: bool = False) -> str:
