@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Backoff:
-    """Full jitter: anything from 0 to a bound that doubles with every failure, so that many runs do not come at once."""
+    """Full jitter: anything from 0 to a bound that doubles with each failure, so that many runs do not come at once."""
 
     first: float = 0.5
     longest: float = 60.0
@@ -44,6 +43,8 @@ def read_retry_after(value: str | None) -> float | None:
         return None
     if value.strip().isdecimal():
         return min(float(value), LONGEST_RETRY_AFTER)
+    import email.utils  # here, for the sake of whoever only lists plugins
+
     try:
         moment = email.utils.parsedate_to_datetime(value)
     except ValueError:

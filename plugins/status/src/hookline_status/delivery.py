@@ -8,6 +8,7 @@ does not fit is dropped and counted, the oldest heartbeats first and a terminal 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import shutil
 import tempfile
@@ -25,7 +26,7 @@ from hookline_status.pulse import Pulse
 from hookline_status.sender import Sender
 from hookline_status.spool import SPOOL_NAME
 
-__all__ = ["CAPACITY", "FLUSH_SECONDS", "Delivery"]
+__all__ = ["CAPACITY", "FLUSH_SECONDS", "Delivery", "close_all"]
 
 logger = logging.getLogger("hookline.status")
 
@@ -43,7 +44,12 @@ class Delivery:
     """
 
     def __init__(
-        self, endpoint: Endpoint, folder: Path | None = None, *, capacity: int = CAPACITY, backoff: Backoff | None = None
+        self,
+        endpoint: Endpoint,
+        folder: Path | None = None,
+        *,
+        capacity: int = CAPACITY,
+        backoff: Backoff | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.path = (folder or Path(tempfile.mkdtemp(prefix="hookline-status-"))) / SPOOL_NAME
@@ -59,6 +65,7 @@ class Delivery:
         ]
         for thread in self._threads:
             thread.start()
+        _open.add(self)
 
     def put(self, message: Message) -> None:
         """Have a message delivered. Never waits."""
@@ -80,34 +87,45 @@ class Delivery:
         """About how many messages are not delivered yet."""
         return len(self._inbox) + self._keeper.waiting
 
-    def begin_close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Deliver what is there within so many seconds, and end. Does not wait for it."""
-        self._give_up_at = time.monotonic() + seconds
+    def begin_close(self, seconds: float | None = None) -> None:
+        """Deliver what is there within so many seconds (default: `FLUSH_SECONDS`), and end. Does not wait for it."""
+        self._give_up_at = time.monotonic() + (FLUSH_SECONDS if seconds is None else seconds)
         self._keeper.close()
         self._sender.close(self._give_up_at)
 
     def wait_closed(self) -> None:
         """Wait for the end that `begin_close` has announced, and say what is left."""
+        _open.discard(self)
         for thread in self._threads:
             thread.join(max(0.0, self._give_up_at - time.monotonic()))
         if self._sender.left == 0 and not any(thread.is_alive() for thread in self._threads):
-            self._remove_spool()
+            if self._is_temporary:
+                shutil.rmtree(self.path.parent, ignore_errors=True)
             return
         logger.warning(
             "%d status messages for %s were not delivered in time: they are in %s, and sent when %s",
             self.waiting,
             self.endpoint.shown,
             self.path,
-            f"spool_dir is {str(self.path.parent)!r}" if self._is_temporary else "the run is started again",
+            f"spool_dir is {str(self.path.parent)!r}" if self._is_temporary else "the run is resumed",
         )
 
-    def close(self, seconds: float = FLUSH_SECONDS) -> None:
+    def close(self, seconds: float | None = None) -> None:
         """Deliver what is there, and give up after so many seconds; the rest stays in the spool."""
         self.begin_close(seconds)
         self.wait_closed()
 
-    def _remove_spool(self) -> None:
-        if self._is_temporary:
-            shutil.rmtree(self.path.parent, ignore_errors=True)
-        else:
-            self.path.unlink(missing_ok=True)
+
+_open: set[Delivery] = set()
+
+
+def close_all(seconds: float | None = None) -> None:
+    """Close all deliveries that are open. They share the time: it is what the process may take to exit."""
+    closing = list(_open)
+    for delivery in closing:
+        delivery.begin_close(seconds)
+    for delivery in closing:
+        delivery.wait_closed()
+
+
+atexit.register(close_all)  # for runs that nobody has told the end of

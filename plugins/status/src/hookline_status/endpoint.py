@@ -27,7 +27,7 @@ METADATA: Final = frozenset(
 NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 """IPv6 addresses whose last 32 bits are an IPv4 address; the second form is an old one."""
 
-_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f-\x9f]")
+_NOT_IN_AN_ADDRESS = re.compile(r"[^\x21-\x7e]")
 
 
 class EndpointError(ValueError):
@@ -49,16 +49,18 @@ class Endpoint:
         """Check an address, as far as that goes without asking for the addresses of a name."""
         if not isinstance(url, str) or not url:
             raise EndpointError(f"the status endpoint must be an address such as http://host/status, got {url!r}")
-        if _UNPRINTABLE.search(url):
-            raise EndpointError("the status endpoint has a space or a control character in it")
+        if _NOT_IN_AN_ADDRESS.search(url):
+            raise EndpointError(
+                "the status endpoint has a space, a control character or a letter that an address must have encoded"
+            )
         parts = urlsplit(url)
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         if parts.scheme not in ("http", "https"):
             raise EndpointError(f"the status endpoint must begin with http:// or https://, got {shown!r}")
         if "@" in parts.netloc:
             raise EndpointError(
-                f"the status endpoint {shown!r} has a user or password in it: put a token into the environment variable "
-                "HOOKLINE_STATUS_TOKEN instead"
+                f"the status endpoint {shown!r} has a user or password in it: "
+                "put a token into the environment variable HOOKLINE_STATUS_TOKEN instead"
             )
         try:
             host, _ = parts.hostname, parts.port

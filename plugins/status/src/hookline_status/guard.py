@@ -1,6 +1,6 @@
 """Connections that are made to checked addresses only, and that no peer can hold longer than we want.
 
-httpx waits so long for each read; a server that sends a byte now and then would hold it for ever. Here all that happens
+A timeout that counts from the last byte is no help against a server that sends one now and then. Here all that happens
 on a connection stands under one deadline, which is set anew for every request.
 """
 
@@ -91,9 +91,7 @@ class GuardedStream(httpcore.NetworkStream):
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
         del timeout
-        return GuardedStream(
-            self._inner.start_tls(ssl_context, server_hostname, self._deadline.left()), self._deadline
-        )
+        return GuardedStream(self._inner.start_tls(ssl_context, server_hostname, self._deadline.left()), self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,8 @@ class Keeper:
         self.dropped = 0
         self.waiting = 0
         """How many messages the spool held at the last look."""
+        self.is_ready = threading.Event()
+        """Set when the spool is open, and so is a good one that others may open too."""
         self.is_done = threading.Event()
         """Set when the last messages have been written."""
         self._inbox = inbox
@@ -58,6 +61,7 @@ class Keeper:
                 closing = self._closing  # read before the look, which then is the last
                 try:
                     spool = spool or Spool(self._path, self._capacity)
+                    self.is_ready.set()
                     self._look(spool)
                 except (sqlite3.Error, OSError) as error:
                     self._warn(error)
@@ -70,19 +74,31 @@ class Keeper:
             self._mail.set()
 
     def _look(self, spool: Spool) -> None:
-        now = time.monotonic()
-        for pulse in self.pulses:
-            for phase, data in pulse.due(now):
-                self._inbox.put(Message(Kind.HEARTBEAT, pulse.component, time.time(), data, f"{phase}_heartbeat"))
         taken = self._inbox.take()
-        if taken:
+        # Heartbeats come before what was taken: nothing comes after a terminal status.
+        messages = [*self._heartbeats(), *(message for _, message in taken)]
+        if messages:
             try:
-                self.dropped += spool.add((message.kind, encode(message)) for _, message in taken)
+                self.dropped += spool.add((message.kind, encode(message)) for message in messages)
             except (sqlite3.Error, OSError):
                 self._inbox.put_back(taken)
                 raise
             self._mail.set()
+        for message in messages:
+            if message.kind is Kind.TERMINAL:
+                self._rest(message.component)
         self.waiting = len(spool)
+
+    def _heartbeats(self) -> Iterator[Message]:
+        now = time.monotonic()
+        for pulse in self.pulses:
+            for phase, data in pulse.due(now):
+                yield Message(Kind.HEARTBEAT, pulse.component, time.time(), data, f"{phase}_heartbeat")
+
+    def _rest(self, component: str) -> None:
+        for pulse in self.pulses:
+            if pulse.component == component:
+                pulse.rest()
 
     def _warn(self, error: Exception) -> None:
         if not self._has_warned:

@@ -54,7 +54,7 @@ def encode(message: Message) -> str:
 
 def _dump(message: Message, data: Any) -> str:
     timestamp = datetime.fromtimestamp(message.time, UTC).isoformat(timespec="milliseconds")
-    component = redact_text(message.component)
+    component = _shown(message.component)
     if message.phase is None:
         body = {"component": component, "step": message.step, "timestamp": timestamp, "metrics": data}
     else:
@@ -68,14 +68,14 @@ def _plain(value: Any, name: str = "", depth: int = 0) -> Any:
         return value
     if isinstance(value, str):
         # A number is no secret whatever its name: `train/tokens` is how many there were.
-        return REDACTED if value and is_secret_name(name) else redact_text(_shortened(value))
+        return REDACTED if value and is_secret_name(name) else _shown(value)
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
         number = float(value)
         return number if math.isfinite(number) else None
     if isinstance(value, Mapping) and depth < DEEPEST:
-        return {_shortened(str(key)): _plain(inner, str(key), depth + 1) for key, inner in value.items()}
+        return {_shown(str(key)): _plain(inner, str(key), depth + 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)) and depth < DEEPEST:
         return [_plain(inner, name, depth + 1) for inner in value]
     if callable(getattr(value, "item", None)):  # an array or tensor of one element
@@ -86,5 +86,6 @@ def _plain(value: Any, name: str = "", depth: int = 0) -> Any:
     return f"<{type(value).__name__}>"
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+def _shown(text: str) -> str:
+    safe = redact_text(text)  # before it is cut, which might leave half of a secret
+    return safe if len(safe) <= LONGEST_TEXT else f"{safe[:LONGEST_TEXT]}…"

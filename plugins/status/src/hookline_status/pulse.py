@@ -71,6 +71,11 @@ class Pulse:
                 self._seen[phase], self._beaten_at[phase] = moves, now
                 yield phase, dict(self._latest.get(phase, {}))
 
+    def rest(self) -> None:
+        """The run is over: what has moved until now makes no heartbeat any more."""
+        self._seen.update(self._moves)
+        self._processor_clock = None
+
     def _has_computed(self) -> bool:
         """Whether an evaluation has used the processor since the last time that this was so."""
         clock = self._processor_clock

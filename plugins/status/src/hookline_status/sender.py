@@ -60,9 +60,12 @@ class Sender:
         self._mail.set()
 
     def run(self) -> None:
-        # Not at the module's head: whoever lists plugins shall not wait for httpx.
+        # Not at the module's head: whoever lists plugins shall not wait for httpcore.
         from hookline_status.client import StatusClient
 
+        while not self._keeper.is_ready.wait(IDLE_SECONDS):
+            if self._is_late():
+                return
         with StatusClient(self._endpoint) as client:
             while not self._is_late():
                 try:

@@ -3,8 +3,8 @@
     messages(id INTEGER PRIMARY KEY, key TEXT, kind INTEGER, body TEXT)
 
 `id` is the order of delivery and `key` goes with every attempt to deliver, so that a receiver can tell a message that
-comes a second time. `body` is what is sent; no address and no token is in it. The journal is a write-ahead log: what was
-committed before a kill is there after it.
+comes a second time. `body` is what is sent; no address and no token is in it. The journal is a write-ahead log: what
+was committed before a kill is there after it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class Spool:
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise  # no disk space, no permission, a lock: the file itself may be good
-            broken = path.with_name(f"{path.name}.broken")
-            path.replace(broken)
-            logger.warning("%s cannot be read (%s): it is kept as %s, and a new one begun", path, error, broken.name)
+            self._put_aside()
+            logger.warning(
+                "%s cannot be read (%s): it is kept as %s.broken, and a new one begun", path, error, path.name
+            )
             self._connection = self._open()
 
     def _open(self) -> sqlite3.Connection:
@@ -70,6 +71,12 @@ class Spool:
             connection.close()
             raise
         return connection
+
+    def _put_aside(self) -> None:
+        for suffix in ("", "-wal", "-shm"):  # the log of another database must not be taken for the new one's
+            part = self.path.with_name(f"{self.path.name}{suffix}")
+            if part.exists():
+                part.replace(self.path.with_name(f"{self.path.name}.broken{suffix}"))
 
     def add(self, messages: Iterable[tuple[Kind, str]]) -> int:
         """Add messages in one transaction; returns how many others had to make room, the least worth first."""
