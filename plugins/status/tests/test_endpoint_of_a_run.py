@@ -135,6 +135,7 @@ def test_heartbeats_go_on_through_a_long_validation_and_stop_when_it_hangs(
     last = [body for body in server.bodies() if body.get("phase") == "validation_heartbeat"][-1]
     assert last["data"]["batch_index"] > 0
     manager.emit.on_training_complete(state=state)
+    manager.drain()
 
 
 def test_heartbeats_go_on_through_an_evaluation_that_computes(

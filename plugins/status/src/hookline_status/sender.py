@@ -24,6 +24,8 @@ logger = logging.getLogger("hookline.status")
 REQUEST_SECONDS: Final = 5.0
 BATCH: Final = 50
 IDLE_SECONDS: Final = 1.0
+LAST_PAUSE_SECONDS: Final = 0.25
+"""The longest pause between attempts once a delivery is to end."""
 
 
 class Sender:
@@ -50,13 +52,13 @@ class Sender:
         self._mail = mail  # set when there may be something to do
         self._give_up_at: float | None = None
         self._failures = 0
+        self._failed_at = 0.0
         self._retry_at = 0.0
         self._left_alone_until = 0.0
 
     def close(self, give_up_at: float) -> None:
         """Deliver what is there by then (by `time.monotonic()`), and end."""
         self._give_up_at = give_up_at
-        self._retry_at = 0.0  # one more attempt at once, unless the server asked to be left alone
         self._mail.set()
 
     def run(self) -> None:
@@ -100,10 +102,14 @@ class Sender:
     def _wait(self) -> bool:
         """Wait for the moment of the next attempt, or for a part of that time; say whether there was need to."""
         now = time.monotonic()
-        seconds = max(self._retry_at, self._left_alone_until) - now
+        give_up_at, retry_at = self._give_up_at, self._retry_at
+        if give_up_at is not None:
+            # The time is short, so there is no long pause but one that the server has asked for.
+            retry_at = min(retry_at, self._failed_at + LAST_PAUSE_SECONDS)
+        seconds = max(retry_at, self._left_alone_until) - now
         if seconds <= 0:
             return False
-        self._rest(seconds if self._give_up_at is None else min(seconds, max(0.0, self._give_up_at - now)))
+        self._rest(seconds if give_up_at is None else min(seconds, max(0.0, give_up_at - now)))
         return True
 
     def _rest(self, seconds: float) -> None:
@@ -127,9 +133,9 @@ class Sender:
 
     def _postpone(self, answer: Answer) -> None:
         self._failures += 1
-        now = time.monotonic()
-        self._retry_at = now + self._backoff.seconds(self._failures)
-        self._left_alone_until = now + (answer.retry_after or 0.0)
+        self._failed_at = time.monotonic()
+        self._retry_at = self._failed_at + self._backoff.seconds(self._failures)
+        self._left_alone_until = self._failed_at + (answer.retry_after or 0.0)
         if self._failures == 1:
             logger.warning(
                 "status messages do not reach %s (%s): they are kept in %s and sent later",
