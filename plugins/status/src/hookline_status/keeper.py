@@ -75,8 +75,10 @@ class Keeper:
 
     def _look(self, spool: Spool) -> None:
         taken = self._inbox.take()
-        # Heartbeats come before what was taken: nothing comes after a terminal status.
-        messages = [*self._heartbeats(), *(message for _, message in taken)]
+        messages = [message for _, message in taken]
+        ends = [place for place, message in enumerate(messages) if message.kind is Kind.TERMINAL]
+        place = ends[0] if ends else len(messages)
+        messages[place:place] = self._heartbeats()  # nothing comes after a terminal status
         if messages:
             try:
                 self.dropped += spool.add((message.kind, encode(message)) for message in messages)
