@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Final, NamedTuple
 
@@ -54,7 +55,7 @@ def encode(message: Message) -> str:
 
 def _dump(message: Message, data: Any) -> str:
     timestamp = datetime.fromtimestamp(message.time, UTC).isoformat(timespec="milliseconds")
-    component = _shown(message.component)
+    component = _shown_name(message.component)
     if message.phase is None:
         body = {"component": component, "step": message.step, "timestamp": timestamp, "metrics": data}
     else:
@@ -75,7 +76,7 @@ def _plain(value: Any, name: str = "", depth: int = 0) -> Any:
         number = float(value)
         return number if math.isfinite(number) else None
     if isinstance(value, Mapping) and depth < DEEPEST:
-        return {_shown(str(key)): _plain(inner, str(key), depth + 1) for key, inner in value.items()}
+        return {_shown_name(str(key)): _plain(inner, str(key), depth + 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)) and depth < DEEPEST:
         return [_plain(inner, name, depth + 1) for inner in value]
     if callable(getattr(value, "item", None)):  # an array or tensor of one element
@@ -84,6 +85,12 @@ def _plain(value: Any, name: str = "", depth: int = 0) -> Any:
         except (TypeError, ValueError, RuntimeError):
             pass
     return f"<{type(value).__name__}>"
+
+
+@lru_cache(maxsize=4096)
+def _shown_name(name: str) -> str:
+    """The name of a component or a number, of which every message has the same."""
+    return _shown(name)
 
 
 def _shown(text: str) -> str:
