@@ -3,9 +3,9 @@
     python benchmarks/status.py [--json FILE]
 
 Every event goes through the plugin manager, as in a run of steps and epochs; the time is that of one emission. Events
-come one straight after the other, which no training does: it is the worst that can happen to the queue. The baseline is what a logger
-function usually is, a POST to a server that answers at once, on the training thread. Servers are processes of their
-own. It takes a minute.
+come one straight after the other, which no training does: it is the worst that can happen to the queue. The baseline
+is what a logger function usually is, a POST to a server that answers at once, on the training thread. Servers are
+processes of their own. It takes a minute.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hookline_status.spool import SPOOL_NAME
 EVENTS: Final = 100_000
 WARM_UP: Final = 60_000
 """More than the queue and the spool hold: from then on memory must not grow."""
-STEPS_OF_AN_EPOCH: Final = 100
+STEPS_OF_AN_EPOCH: Final = 1000
 POSTS: Final = 2000
 REPORT: Final = {"current_epoch": 3, "current_step": 1200, "total_steps": 5000, "train/loss": 0.5, "train/kl": 0.01}
 PROMISED_P99: Final = 100e-6
@@ -66,8 +66,10 @@ def answering(seconds: float) -> Iterator[str]:
     """A server that takes so long for each answer."""
     with subprocess.Popen([sys.executable, "-c", SERVER, str(seconds)], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        yield f"http://127.0.0.1:{int(server.stdout.readline())}/status"
-        server.kill()
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}/status"
+        finally:
+            server.kill()
 
 
 @contextmanager

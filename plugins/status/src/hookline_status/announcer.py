@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from hookline_status.endpoint import Endpoint
 
 __all__ = ["Announcer"]
+
+LEAST_SECONDS: Final = 0.4
+"""What the last messages have in any case to get to disk."""
 
 ONCE: Final[Mapping[str, Phase]] = {
     "pre_training": "training",
@@ -60,12 +64,15 @@ class Announcer:
         self._heartbeat_seconds = heartbeat_seconds
         self._pulse = self._new_pulse()
         self._reporter: Reporter | None = None
+        self._ended_at = 0.0
 
     def implementations(self) -> Iterator[tuple[str, Callable[..., Any]]]:
         """What is to be called at each event, on the training thread of rank 0."""
         yield "on_new_training_run", self.begin
         yield "log_metrics", self.tell_metrics
         yield "collect_metrics", self.own_metrics
+        yield "on_training_complete", self.see_completion
+        yield "on_training_failed", self.see_failure
         yield "on_evaluation_start", self.begin_evaluation
         yield "on_evaluation_end", self.end_evaluation
         for event, phase in ONCE.items():
@@ -91,6 +98,14 @@ class Announcer:
             return None
         delivery = self._reporter.delivery
         return {"status/dropped": delivery.dropped, "status/waiting": delivery.waiting}
+
+    @hookimpl(specname="on_training_complete", scope="driver", tryfirst=True)
+    def see_completion(self) -> None:
+        self._ended_at = time.monotonic()
+
+    @hookimpl(specname="on_training_failed", scope="driver", tryfirst=True)
+    def see_failure(self) -> None:
+        self._ended_at = time.monotonic()
 
     @hookimpl(specname="on_evaluation_start", scope="driver")
     def begin_evaluation(self) -> None:
@@ -130,10 +145,14 @@ class Announcer:
         self._open(state).event(event, asdict(entry), kind)
 
     def end(self) -> None:
-        """Deliver what is left within 5 s. What comes later opens a new delivery."""
+        """Deliver what is left within 5 s of the run's end. What comes later opens a new delivery."""
+        from hookline_status.delivery import FLUSH_SECONDS
+
         reporter, self._reporter = self._reporter, None
         if reporter is not None:
-            reporter.delivery.close()
+            # The time runs from the event, and not from when the background comes to it.
+            passed = time.monotonic() - self._ended_at
+            reporter.delivery.close(max(LEAST_SECONDS, FLUSH_SECONDS - passed))
 
     def _open(self, state: TrainerState) -> Reporter:
         if self._reporter is None:
