@@ -238,7 +238,7 @@ def test_the_end_waits_for_deliveries_and_then_gives_up(
     send(delivery, report)
     delivery.close(0.5)
     assert f"{COUNT} status messages for {server.url} were not delivered in time" in caplog.text
-    assert f"they are in {tmp_path / 'status-spool.sqlite'}, and sent when the run is resumed" in caplog.text
+    assert f"they are in {tmp_path / 'status-spool.sqlite'}, and sent when it is used again" in caplog.text
     server.always = None
     deliver(server.url).close(30.0)
     assert numbers(server) == list(range(COUNT)), "the rest is sent at the next start"

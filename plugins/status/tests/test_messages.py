@@ -51,6 +51,15 @@ def test_a_value_without_end_is_cut_off() -> None:
     assert len(json.dumps(body_of(endless))) < 500
 
 
+def test_an_object_that_cannot_be_read_costs_the_message_its_data_and_no_more() -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            raise ZeroDivisionError
+
+    body = body_of({"loss": 0.5, "broken": Broken()}, step=3)
+    assert (body["step"], body["metrics"]) == (3, {"left_out": "it cannot be read: ZeroDivisionError"})
+
+
 def test_a_long_text_is_cut_and_a_long_message_loses_its_data() -> None:
     assert len(body_of({"text": "x" * 1_000_000})["metrics"]["text"]) < 2100
     many = encode(Message(Kind.REPORT, "c", 0.0, {f"name {n}": "x" * 100 for n in range(1000)}, step=1))

@@ -89,14 +89,17 @@ class Announcer:
 
     @hookimpl(specname="log_metrics", scope="driver")
     def tell_metrics(self, report_data: dict[str, Any], step: int) -> None:
-        if self._reporter is not None:
-            self._reporter.status(report_data, step)
+        # Taken once, here and below: at the end of a run the background takes it away.
+        reporter = self._reporter
+        if reporter is not None:
+            reporter.status(report_data, step)
 
     @hookimpl(specname="collect_metrics", scope="driver")
     def own_metrics(self) -> dict[str, float] | None:
-        if self._reporter is None:
+        reporter = self._reporter
+        if reporter is None:
             return None
-        delivery = self._reporter.delivery
+        delivery = reporter.delivery
         return {"status/dropped": delivery.dropped, "status/waiting": delivery.waiting}
 
     @hookimpl(specname="on_training_complete", scope="driver", tryfirst=True)
@@ -110,14 +113,16 @@ class Announcer:
     @hookimpl(specname="on_evaluation_start", scope="driver")
     def begin_evaluation(self) -> None:
         self._pulse.begin_evaluation()
-        if self._reporter is not None:
-            self._reporter.event("on_evaluation_start", {})
+        reporter = self._reporter
+        if reporter is not None:
+            reporter.event("on_evaluation_start", {})
 
     @hookimpl(specname="on_evaluation_end", scope="driver")
     def end_evaluation(self, scores: Mapping[str, float]) -> None:
         self._pulse.end_evaluation()
-        if self._reporter is not None:
-            self._reporter.event("on_evaluation_end", scores)
+        reporter = self._reporter
+        if reporter is not None:
+            reporter.event("on_evaluation_end", scores)
 
     def _moment(
         self, event: str, phase: Phase, way: Callable[[Reporter], Callable[[str, Mapping[str, Any]], None]]
@@ -125,8 +130,9 @@ class Announcer:
         @hookimpl(specname=event, scope="driver")
         def tell(report_data: dict[str, Any]) -> None:
             self._pulse.move(phase, report_data)
-            if self._reporter is not None:
-                way(self._reporter)(event, report_data)
+            reporter = self._reporter
+            if reporter is not None:
+                way(reporter)(event, report_data)
 
         return tell
 
@@ -155,15 +161,16 @@ class Announcer:
             reporter.delivery.close(max(LEAST_SECONDS, FLUSH_SECONDS - passed))
 
     def _open(self, state: TrainerState) -> Reporter:
-        if self._reporter is None:
+        reporter = self._reporter
+        if reporter is None:
             # Not at the module's head: whoever lists plugins has no use for a database and threads.
             from hookline_status.delivery import Delivery
 
             self._pulse = self._new_pulse()
             delivery = Delivery(self._endpoint, getattr(state, "run_dir", None))
             delivery.watch(self._pulse)
-            self._reporter = Reporter(delivery, self._component)
-        return self._reporter
+            reporter = self._reporter = Reporter(delivery, self._component)
+        return reporter
 
     def _new_pulse(self) -> Pulse:
         seconds = self._heartbeat_seconds

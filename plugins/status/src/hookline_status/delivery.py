@@ -107,7 +107,7 @@ class Delivery:
             self.waiting,
             self.endpoint.shown,
             self.path,
-            f"spool_dir is {str(self.path.parent)!r}" if self._is_temporary else "the run is resumed",
+            f"spool_dir is {str(self.path.parent)!r}" if self._is_temporary else "it is used again",
         )
 
     def close(self, seconds: float | None = None) -> None:

@@ -70,7 +70,7 @@ class Keeper:
         finally:
             self.is_done.set()
             if spool is not None:
-                spool.__exit__(None, None, None)
+                spool.close()
             self._mail.set()
 
     def _look(self, spool: Spool) -> None:
@@ -86,9 +86,9 @@ class Keeper:
                 self._inbox.put_back(taken)
                 raise
             self._mail.set()
-        for message in messages:
-            if message.kind is Kind.TERMINAL:
-                self._rest(message.component)
+        if ends:
+            for pulse in self.pulses:
+                pulse.rest()
         self.waiting = len(spool)
 
     def _heartbeats(self) -> Iterator[Message]:
@@ -96,11 +96,6 @@ class Keeper:
         for pulse in self.pulses:
             for phase, data in pulse.due(now):
                 yield Message(Kind.HEARTBEAT, pulse.component, time.time(), data, f"{phase}_heartbeat")
-
-    def _rest(self, component: str) -> None:
-        for pulse in self.pulses:
-            if pulse.component == component:
-                pulse.rest()
 
     def _warn(self, error: Exception) -> None:
         if not self._has_warned:

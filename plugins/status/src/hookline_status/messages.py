@@ -48,8 +48,11 @@ class Message(NamedTuple):
 
 
 def encode(message: Message) -> str:
-    """The message as JSON. One that is too long keeps its head and loses its data."""
-    body = _dump(message, _plain(message.data))
+    """The message as JSON. One that is too long, or has something in it that cannot be read, loses its data."""
+    try:
+        body = _dump(message, _plain(message.data))
+    except Exception as error:  # of an object that is not ours, or that the training thread changes meanwhile
+        return _dump(message, {"left_out": f"it cannot be read: {type(error).__name__}"})
     return body if len(body) <= LONGEST_BODY else _dump(message, {"left_out": f"{len(body)} characters, too many"})
 
 

@@ -103,8 +103,11 @@ class Spool:
         (count,) = self._connection.execute("SELECT count(*) FROM messages INDEXED BY messages_by_kind").fetchone()
         return int(count)
 
+    def close(self) -> None:
+        self._connection.close()
+
     def __enter__(self) -> Spool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._connection.close()
+        self.close()
