@@ -16,6 +16,8 @@ from hookline.training.generators import restore_generators, seed_generators, ta
 from hookline.training.gradient_step import GradientStep
 from hookline.training.hook_styles import register_hook
 from hookline.training.losses.registry import build_losses
+from hookline.training.policy_evaluator import NAME as EVALUATOR
+from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline.training.ranks import join_ranks
 from hookline.training.resume_point import NAME, ResumePoint
 from hookline.training.rollout_loop import RolloutLoop, check_divisible
@@ -125,8 +127,9 @@ class Trainer:
 
     def train(self) -> TrainerState:
         """Run to the end, and return the state there. A run that fails raises what ended it."""
-        resume_point = ResumePoint(self)
+        resume_point, evaluator = ResumePoint(self), PolicyEvaluator(self)
         self.plugins.register(resume_point, NAME)
+        self.plugins.register(evaluator, EVALUATOR)
         try:
             with Session(self.plugins, self.state, rollouts=self._rollouts_made) as session:
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
@@ -138,6 +141,7 @@ class Trainer:
                     self.loop.stop()
         finally:
             self.was_loaded = False
+            self.plugins.unregister(evaluator, EVALUATOR)
             self.plugins.unregister(resume_point, NAME)
         return self.state
 

@@ -71,6 +71,7 @@ def arithmetic_lessons(
             environment=TextTask(LEVELS[name], max_new_tokens=max_new_tokens),
             dependencies={names[index - 1]: unlock_at} if index else {},
             stop_threshold=stop_threshold,
+            category="arithmetic",
         )
         for index, name in enumerate(names)
     ]
