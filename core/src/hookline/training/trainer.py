@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+import hookline
 from hookline.plugins.manager import PluginManager
 from hookline.session import Session
-from hookline.training.config import TrainerConfig, check_config
+from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
 from hookline.training.gradient_step import GradientStep
@@ -24,6 +25,7 @@ from hookline.training.rollout_loop import RolloutLoop, check_divisible
 from hookline.training.supervised_loop import SupervisedLoop
 from hookline.training.worker import as_module, build_worker, plays_text
 from hookline_hookspecs import TrainerState
+from hookline_hookspecs.redaction import redact
 
 if TYPE_CHECKING:
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
@@ -68,6 +70,8 @@ class Trainer:
         self.state = TrainerState(
             run_id="" if config.run_dir is None else config.run_dir.name,
             run_dir=config.run_dir,
+            config={"hookline": hookline.__version__, "task": config.task, "trainer": redact(as_plain_data(config))},
+            resume=config.resume,
             total_epochs=config.epochs,
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
@@ -77,7 +81,7 @@ class Trainer:
         self.worker = worker
         self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset)
         self.state.total_steps = config.epochs * self.loop.steps_per_epoch
-        self.was_loaded = False
+        self._restored_from: str | None = None
         self._progress_of_ranks: list[dict[str, Any]] | None = None
 
     # -- construction ---------------------------------------------------------------------------------------------
@@ -131,7 +135,9 @@ class Trainer:
         self.plugins.register(resume_point, NAME)
         self.plugins.register(evaluator, EVALUATOR)
         try:
-            with Session(self.plugins, self.state, rollouts=self._rollouts_made) as session:
+            with Session(
+                self.plugins, self.state, rollouts=self._rollouts_made, restored_from=self._restored_from
+            ) as session:
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
                 self.ranks.broadcast_(self._parameters.data)
                 try:
@@ -140,7 +146,7 @@ class Trainer:
                 finally:
                     self.loop.stop()
         finally:
-            self.was_loaded = False
+            self._restored_from = None
             self.plugins.unregister(evaluator, EVALUATOR)
             self.plugins.unregister(resume_point, NAME)
         return self.state
@@ -172,7 +178,7 @@ class Trainer:
         for name, value in saved["counters"].items():
             setattr(self.state, name, value)
         self.load_progress(saved["progress"])
-        self.was_loaded = True
+        self._restored_from = "Trainer.load_state_dict"
 
     def progress(self) -> dict[str, Any]:
         """Generators, data order, and what the loop keeps, by rank; all that JSON can hold."""
