@@ -109,7 +109,7 @@ def _print_table(checkpoint: Path, scores: Mapping[str, float]) -> None:
         rows.setdefault(row, {})[column] = value
     columns = list(dict.fromkeys(column for own in rows.values() for column in own))
     table = Table(title=escape(str(checkpoint)), title_justify="left")
-    table.add_column("", overflow="fold")
+    table.add_column("", no_wrap=True)
     for column in columns:
         table.add_column(escape(column.replace("_", " ")), justify="right")  # in words, which can be wrapped
     for name, own in rows.items():
