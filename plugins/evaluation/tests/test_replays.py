@@ -10,16 +10,18 @@ import re
 import struct
 import zlib
 from array import array
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hookline.plugins import PluginManager
+from hookline_evaluation import Evaluation
 from hookline_evaluation.replays.page import replay_page
 from hookline_evaluation.replays.png import encode_png
 from hookline_evaluation.replays.records import episode_record
-from hookline_evaluation.replays.uploading import upload_replay
 from hookline_evaluation.replays.writing import write_replay
 from hookline_hookspecs import Episode, ReplayRecord, TrainerState
 
@@ -202,7 +204,12 @@ def test_a_replay_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -
     assert [json.loads(line)["response"] for line in before.splitlines()] == ["y"]
 
 
-def test_a_replay_is_uploaded_to_the_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_is_uploaded_to_the_run_of_wandb(
+    evaluation: Callable[..., Evaluation],
+    hookline_manager: PluginManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     wandb = pytest.importorskip("wandb")
     for variable in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(variable)
@@ -215,9 +222,10 @@ def test_a_replay_is_uploaded_to_the_run_of_wandb(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(
             run, "log_artifact", lambda artifact, **own: logged.append((artifact, own)) or log_artifact(artifact, **own)
         )
+        evaluation()
         state = TrainerState(run_id="my run", run_dir=tmp_path)
         state.shared["metrics"]["wandb_run"] = run
-        upload_replay(state.frozen(), ReplayRecord(path=path, episodes=1, step=7))
+        hookline_manager.emit.on_replay_saved(state=state, replay=ReplayRecord(path=path, episodes=1, step=7))
     ((artifact, own),) = logged
     assert (artifact.name.split(":")[0], artifact.type, own["aliases"]) == (
         "replays-my-run",
@@ -225,7 +233,3 @@ def test_a_replay_is_uploaded_to_the_run_of_wandb(tmp_path: Path, monkeypatch: p
         ["latest", "epoch-000003"],
     )
     assert sorted(artifact.manifest.entries) == ["epoch-000003.html", "epoch-000003.jsonl"]
-
-
-def test_without_a_run_of_wandb_nothing_is_uploaded(tmp_path: Path) -> None:
-    upload_replay(TrainerState(run_dir=tmp_path), ReplayRecord(path=tmp_path / "epoch-000003.jsonl"))

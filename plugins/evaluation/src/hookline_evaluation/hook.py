@@ -10,7 +10,8 @@ from hookline.training import TrainerHook
 from hookline_evaluation.interval import Interval
 from hookline_evaluation.options import Options
 from hookline_evaluation.plugin import Evaluation
-from hookline_hookspecs import CheckpointRecord, Emit, TrainerState
+from hookline_evaluation.replays.uploading import upload_replay
+from hookline_hookspecs import CheckpointRecord, Emit, ReplayRecord, TrainerState
 
 __all__ = ["EvalRewardSummary", "EvaluationConfig", "EvaluationHook"]
 
@@ -87,6 +88,9 @@ class EvaluationHook(TrainerHook):
     def on_training_failed(self) -> None:
         if self._evaluation is not None:
             self._evaluation.on_training_failed()
+
+    def on_replay_saved(self, state: TrainerState, replay: ReplayRecord, wandb_run: Any) -> None:
+        upload_replay(wandb_run, replay, state.run_id)
 
     def on_evaluation_end(self, state: TrainerState, scores: Mapping[str, float]) -> None:
         lessons, categories = _rewards("eval/", scores), _rewards("eval_category/", scores)

@@ -37,11 +37,12 @@ class Evaluation:
     def __init__(self, options: Options, emit: Emit) -> None:
         self.options = options
         self._emit = emit
-        self._elsewhere = None if options.mode == "in-process" else CheckpointEvaluations(self._begin_elsewhere)
         self._has_said_that_nobody_answers = False
-        self._forget()
+        self._begin_anew()
 
-    def _forget(self) -> None:
+    def _begin_anew(self) -> None:
+        in_process = self.options.mode == "in-process"
+        self._elsewhere = None if in_process else CheckpointEvaluations(self._begin_elsewhere)
         self._evaluated_at: tuple[int, int] | None = None
         self._micro = None if self.options.micro_every is None else Interval(self.options.micro_every)
         self._deadline: float | None = None
@@ -56,7 +57,7 @@ class Evaluation:
 
     @hookimpl(scope="driver")
     def on_new_training_run(self, state: TrainerState) -> None:
-        self._forget()
+        self._begin_anew()
         if self._elsewhere is not None and state.run_dir is None:
             logger.warning(
                 "the policy is not evaluated: the run has no folder, so there are no checkpoints. "
@@ -110,9 +111,10 @@ class Evaluation:
         if self._elsewhere is not None:
             self._elsewhere.stop()
 
-    @hookimpl(background=True, scope="driver")
+    @hookimpl(scope="driver")
     def on_replay_saved(self, state: TrainerState, replay: ReplayRecord) -> None:
-        upload_replay(state, replay)
+        # Not in the background: by the time of the last replay's turn, wandb's run might be over.
+        upload_replay(state.shared["metrics"].get("wandb_run"), replay, state.run_id)
 
     # -- in process -----------------------------------------------------------------------------------------------
 
@@ -132,8 +134,8 @@ class Evaluation:
             self._has_said_that_nobody_answers = True
             # Nothing is wrong: a run that learns from a dataset has no lessons to play, and its validation tells more.
             logger.info(
-                "the policy is not evaluated: the trainer makes no rollouts, and no plugin gave scores in "
-                "evaluate_policy. Install or register one that does, or disable the plugin 'evaluation'"
+                "the policy is not evaluated, since nobody gave scores in evaluate_policy: a trainer that makes no "
+                "rollouts has no lessons to play. Register a plugin that does, or disable the plugin 'evaluation'"
             )
 
     # -- elsewhere ------------------------------------------------------------------------------------------------
