@@ -24,6 +24,7 @@ import hookline
 from hookline import PluginManager, hookimpl
 from hookline.plugins.settings import Settings
 from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
+from hookline.rewards import IntegratedRewardConfig
 from hookline.rollout import Curriculum, CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, TextTask, arithmetic_lessons
 from hookline.testing import EventRecorder
@@ -31,7 +32,10 @@ from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerC
 from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline_evaluation import Evaluation, EvaluationConfig, EvaluationHook, Options
 from hookline_evaluation.command import evaluate
-from hookline_hookspecs import EvaluationRequest, TrainerState
+from hookline_hookspecs import EpisodeBatch, EvaluationRequest, TrainerState, VerificationReport, VerificationResult
+
+pytestmark = pytest.mark.timeout(400)
+"""Processes of their own import three frameworks each, on machines that may have much else to do."""
 
 TOKEN = "a-secret-that-nobody-may-see"
 SIZES = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=1)
@@ -44,7 +48,7 @@ def control(plugins: PluginManager, *, epochs: int = 3, lessons: list[Lesson] | 
     return Trainer(TrainerConfig(epochs=epochs, rollout=SIZES, **fields), config, SMALL, plugins=plugins)
 
 
-def text(plugins: PluginManager, *, epochs: int = 3, seed: int = 0) -> Trainer:
+def text(plugins: PluginManager, *, epochs: int = 3, seed: int = 0, **parts: Any) -> Trainer:
     tokenizer = CharacterTokenizer("0123456789+=")
     policy = TransformerPolicy(tokenizer.size, width=16, layers=1, heads=2, context=16)
     worker = RolloutWorker(
@@ -59,7 +63,7 @@ def text(plugins: PluginManager, *, epochs: int = 3, seed: int = 0) -> Trainer:
         plugins,
     )
     sizes = RolloutConfig(minibatches=2, update_epochs=1)
-    return Trainer(TrainerConfig(epochs=epochs, rollout=sizes), policy=policy, plugins=plugins, worker=worker)
+    return Trainer(TrainerConfig(epochs=epochs, rollout=sizes), policy=policy, plugins=plugins, worker=worker, **parts)
 
 
 def add_evaluation(plugins: PluginManager, **options: Any) -> None:
@@ -258,7 +262,7 @@ class Evaluated(NamedTuple):
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     """A run of CartPole that a process of its own has evaluated in the end."""
     folder = tmp_path_factory.mktemp("runs") / "cartpole"
-    options = {"evaluation": {"mode": "background", "n_examples": 4, "replays": 1, "deadline_seconds": 100.0}}
+    options = {"evaluation": {"mode": "background", "n_examples": 4, "replays": 1, "deadline_seconds": 300.0}}
     trainer = hookline.train("cartpole", run_dir=folder, epochs=2, settings=Settings(options=options))
     return Evaluated(folder, trainer.state.eval_scores)
 
@@ -327,7 +331,7 @@ def server_url(evaluated: Evaluated, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_a_run_may_be_evaluated_by_the_server(evaluated: Evaluated, server_url: str) -> None:
     assert httpx.get(f"{server_url}/evaluations/x").status_code == 401
     remote = evaluated.run_dir.parent / "remote"
-    options = {"mode": "remote", "url": server_url, "n_examples": 4, "replays": 1, "deadline_seconds": 100.0}
+    options = {"mode": "remote", "url": server_url, "n_examples": 4, "replays": 1, "deadline_seconds": 300.0}
     settings = Settings(options={"evaluation": options})
     assert hookline.train("cartpole", run_dir=remote, epochs=2, settings=settings).state.eval_scores == evaluated.scores
     assert (remote / "replays" / "epoch-000001.html").exists()
@@ -345,3 +349,18 @@ def test_scores_reach_the_database_and_the_checkpoints(tmp_path: Path) -> None:
     assert recorded == saved == scores
     assert "eval/pole/success_rate" in scores
     assert not (tmp_path / "run" / "replays").exists()
+
+
+def test_what_is_kept_of_verified_lessons_has_the_verdicts(hookline_manager: PluginManager) -> None:
+    class Strict:
+        @hookimpl
+        def verify_episodes(self, batch: EpisodeBatch) -> dict[str, list[VerificationReport]]:
+            return {"strict": [VerificationReport(VerificationResult.FAIL, 0.0, message="no") for _ in batch]}
+
+    hookline_manager.register(Strict())
+    trainer = text(hookline_manager, rewards=IntegratedRewardConfig())
+    before = trainer.loop.rewards.state_dict()
+    result = PolicyEvaluator(trainer).evaluate_policy(EvaluationRequest(n_examples=4, replays=2))
+    verdicts = [episode.metadata["verification_message"] for episode in result.episodes["addition-1"]]
+    assert verdicts == ["strict: no", "strict: no"]
+    assert trainer.loop.rewards.state_dict() == before

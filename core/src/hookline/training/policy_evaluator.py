@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
@@ -12,7 +12,8 @@ from hookline.hooks.random_keys import key_for
 from hookline.rollout.scores import score_evaluation, success_rates
 from hookline.training.errors import TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
-from hookline_hookspecs import EvaluationRequest, EvaluationResult, hookimpl
+from hookline.training.rollout_loop import RolloutLoop
+from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, hookimpl
 
 if TYPE_CHECKING:
     from hookline.rollout import RolloutWorker
@@ -27,6 +28,9 @@ class Evaluable(Protocol):
 
     @property
     def worker(self) -> RolloutWorker | None: ...
+
+    @property
+    def loop(self) -> Any: ...
 
 
 class PolicyEvaluator:
@@ -54,10 +58,18 @@ class PolicyEvaluator:
         try:
             seed_generators(asked.seed)
             played = worker.play(asked, key, self._trainer.policy.state_dict())
+            kept = {name: episodes[: asked.replays] for name, episodes in played.items()}
+            self._verify(kept)
         finally:
             restore_generators(generators)
-        scores = score_evaluation(asked, worker.curriculum.lessons, played)
-        return EvaluationResult(scores, {name: episodes[: asked.replays] for name, episodes in played.items()})
+        return EvaluationResult(score_evaluation(asked, worker.curriculum.lessons, played), kept)
+
+    def _verify(self, kept: Mapping[str, Sequence[Episode]]) -> None:
+        """Where training has its episodes verified, have those verified that people will look at."""
+        loop = self._trainer.loop
+        if isinstance(loop, RolloutLoop) and loop.rewards is not None:
+            for episodes in kept.values():
+                loop.rewards.verify(episodes)
 
     @hookimpl
     def on_evaluation_end(self, scores: Mapping[str, float]) -> None:

@@ -64,7 +64,7 @@ class TextRunner:
 
     def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         problem_key, sample_key = jax.random.split(key)
-        problems = self._draw(problem_key, asked.n_examples)
+        problems = self._draw(problem_key, asked.n_examples, held_out=True)
         groups = np.repeat(np.arange(len(problems)), asked.samples_per_problem).tolist()
         arrays = self._sample([problems[group] for group in groups], weights, sample_key, greedy=asked.greedy)
         episodes = [self._episode(problems[group], group, arrays, row) for row, group in enumerate(groups)]
@@ -73,9 +73,9 @@ class TextRunner:
             episode.metadata["token_texts"] = [self._tokenizer.decode([token]) for token in tokens]
         return episodes
 
-    def _draw(self, key: jax.Array, count: int) -> list[TextProblem]:
+    def _draw(self, key: jax.Array, count: int, *, held_out: bool = False) -> list[TextProblem]:
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-        return [self._task.draw(generator) for _ in range(count)]
+        return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
 
     def _sample(
         self, problems: Sequence[TextProblem], weights: Mapping[str, Any], key: jax.Array, *, greedy: bool
@@ -120,7 +120,12 @@ class TextRunner:
             reward=self._check(problem, response),
             logprobs=arrays["logprobs"][row, :length],
             arrays={"prompt_tokens": arrays["prompts"][row][arrays["prompt_valid"][row]], "tokens": tokens},
-            metadata={"group": group, "length": length, "truncated": self._tokenizer.end not in tokens},
+            metadata={
+                "group": group,
+                "length": length,
+                "truncated": self._tokenizer.end not in tokens,
+                **({} if self._task.target_length is None else {"target_length": self._task.target_length}),
+            },
         )
 
     def _check(self, problem: TextProblem, response: str) -> float | None:
