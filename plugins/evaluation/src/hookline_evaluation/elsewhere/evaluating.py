@@ -19,9 +19,6 @@ def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> Answer:
         weights = (checkpoint / POLICY).read_bytes()
     except OSError as error:
         raise EvaluationError(f"{checkpoint / POLICY} cannot be read: {error.strerror}") from error
-    import safetensors
-    import safetensors.torch
-
     from hookline.plugins.discovery import open_plugins
     from hookline.plugins.manager import Overrides
     from hookline.training.policy_evaluator import NAME, PolicyEvaluator
@@ -30,6 +27,8 @@ def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> Answer:
     # Lessons, environments and tasks may be a plugin's, and so may the answer.
     with open_plugins() as plugins:
         trainer = rebuild_trainer(run_of(checkpoint), plugins)
+        import safetensors.torch  # after the trainer, which says how to get torch where there is none
+
         try:
             trainer.policy.load_state_dict(safetensors.torch.load(weights))
         except (RuntimeError, safetensors.SafetensorError) as error:
