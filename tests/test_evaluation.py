@@ -1,27 +1,21 @@
-"""Evaluations in real runs: what they leave alone, what they give, and where they may be made."""
+"""Evaluations in real runs: what they leave alone, and what they give."""
 
 from __future__ import annotations
 
 import json
 import logging
 import random
-import re
-import signal
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 
 import hookline
 from hookline import PluginManager, hookimpl
+from hookline.plugins.errors import HooklineError
 from hookline.plugins.settings import Settings
 from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
 from hookline.rewards import IntegratedRewardConfig
@@ -31,13 +25,8 @@ from hookline.testing import EventRecorder
 from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig
 from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline_evaluation import Evaluation, EvaluationConfig, EvaluationHook, Options
-from hookline_evaluation.command import evaluate
 from hookline_hookspecs import EpisodeBatch, EvaluationRequest, TrainerState, VerificationReport, VerificationResult
 
-pytestmark = pytest.mark.timeout(400)
-"""Processes of their own import three frameworks each, on machines that may have much else to do."""
-
-TOKEN = "a-secret-that-nobody-may-see"
 SIZES = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=1)
 SMALL = MLPPolicy(4, Discrete(2), hidden=(8,))
 NO_OWN_EVALUATION = {"micro_eval_frequency": None, "eval_frequency": None}
@@ -75,7 +64,7 @@ def test_a_run_with_evaluation_ends_with_the_weights_of_one_without(make: Any, t
     weights = []
     for evaluated in (False, True):
         with PluginManager() as plugins:
-            trainer = make(plugins)
+            trainer = make(plugins, epochs=2)
             trainer.state.run_dir = tmp_path if evaluated else None
             if evaluated:
                 add_evaluation(plugins, micro_every=1, micro_n_examples=4, n_examples=4, greedy=False, replays=1)
@@ -137,15 +126,11 @@ def test_samples_give_pass_at_k(hookline_manager: PluginManager) -> None:
 
 def test_a_request_that_makes_no_sense_is_refused(hookline_manager: PluginManager) -> None:
     evaluator = PolicyEvaluator(control(hookline_manager))
-    with pytest.raises(
-        hookline.plugins.errors.HooklineError, match="they would all be the same. Ask with greedy=False"
-    ):
+    with pytest.raises(HooklineError, match="they would all be the same. Ask with greedy=False"):
         evaluator.evaluate_policy(EvaluationRequest(samples_per_problem=4))
-    with pytest.raises(hookline.plugins.errors.HooklineError, match=r"asks for pass@4 with 2 sample\(s\)"):
+    with pytest.raises(HooklineError, match=r"asks for pass@4 with 2 sample\(s\)"):
         evaluator.evaluate_policy(EvaluationRequest(greedy=False, samples_per_problem=2, pass_at=(4,)))
-    with pytest.raises(
-        hookline.plugins.errors.HooklineError, match=r"there is no lesson 'pol' \(did you mean 'pole'\?\)"
-    ):
+    with pytest.raises(HooklineError, match=r"there is no lesson 'pol' \(did you mean 'pole'\?\)"):
         evaluator.evaluate_policy(EvaluationRequest(lessons=("pol",)))
 
 
@@ -208,6 +193,34 @@ def test_a_supervised_run_is_told_once_that_nobody_evaluates(
     assert state.eval_scores == {}
 
 
+def test_what_is_kept_of_verified_lessons_has_the_verdicts(hookline_manager: PluginManager) -> None:
+    class Strict:
+        @hookimpl
+        def verify_episodes(self, batch: EpisodeBatch) -> dict[str, list[VerificationReport]]:
+            return {"strict": [VerificationReport(VerificationResult.FAIL, 0.0, message="no") for _ in batch]}
+
+    hookline_manager.register(Strict())
+    trainer = text(hookline_manager, rewards=IntegratedRewardConfig())
+    before = trainer.loop.rewards.state_dict()
+    result = PolicyEvaluator(trainer).evaluate_policy(EvaluationRequest(n_examples=4, replays=2))
+    verdicts = [episode.metadata["verification_message"] for episode in result.episodes["addition-1"]]
+    assert verdicts == ["strict: no", "strict: no"]
+    assert trainer.loop.rewards.state_dict() == before
+
+
+def test_scores_reach_the_database_and_the_checkpoints(tmp_path: Path) -> None:
+    lessons = CurriculumConfig([Lesson("pole")], **NO_OWN_EVALUATION)
+    config = TrainerConfig(epochs=1, rollout=SIZES, run_dir=tmp_path / "run")
+    settings = Settings(options={"evaluation": {"n_examples": 2, "replays": 0}})
+    scores = hookline.train(config, lessons, SMALL, settings=settings).state.eval_scores
+    with sqlite3.connect(tmp_path / "run" / "stats.sqlite") as database:
+        recorded = dict(database.execute("SELECT name, value FROM metrics WHERE name LIKE 'eval/%'"))
+    saved = json.loads((tmp_path / "run" / "checkpoints" / "epoch-000000" / "state.json").read_text())["metrics"]
+    assert recorded == saved == scores
+    assert "eval/pole/success_rate" in scores
+    assert not (tmp_path / "run" / "replays").exists()
+
+
 # -- the trainer hook document -----------------------------------------------------------------------------------------
 
 
@@ -246,121 +259,3 @@ def test_an_evaluation_hook_without_a_config_never_evaluates() -> None:
         assert trainer.train().eval_scores == {}
     assert eval_hook.get_eval_scores().lesson_scores == {}
     assert eval_hook.get_eval_scores().avg_lesson_score is None
-
-
-# -- elsewhere ---------------------------------------------------------------------------------------------------------
-
-
-class Evaluated(NamedTuple):
-    """A run, and the scores in its state."""
-
-    run_dir: Path
-    scores: dict[str, float]
-
-
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
-    """A run of CartPole that a process of its own has evaluated in the end."""
-    folder = tmp_path_factory.mktemp("runs") / "cartpole"
-    options = {"evaluation": {"mode": "background", "n_examples": 4, "replays": 1, "deadline_seconds": 300.0}}
-    trainer = hookline.train("cartpole", run_dir=folder, epochs=2, settings=Settings(options=options))
-    return Evaluated(folder, trainer.state.eval_scores)
-
-
-def test_a_run_may_be_evaluated_in_the_background(evaluated: Evaluated) -> None:
-    assert evaluated.scores["eval/epoch"] == 1.0
-    assert evaluated.scores["eval/cartpole/episodes"] == 4.0
-    replays = evaluated.run_dir / "replays"
-    (line,) = (replays / "epoch-000001.jsonl").read_text().splitlines()
-    record = json.loads(line)
-    assert (record["environment"], record["epoch"]) == ("CartPole-v1", 1)
-    assert len(record["observations"]) == record["length"] == record["reward"]
-    assert "<animateTransform" in (replays / "epoch-000001.html").read_text()
-
-
-def test_the_command_gives_the_scores_that_the_run_has(
-    evaluated: Evaluated, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evaluate(evaluated.run_dir, n_examples=4, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["checkpoint"] == str(evaluated.run_dir / "checkpoints" / "epoch-000001")
-    assert told["epoch"] == 1
-    assert told["scores"] == {name: evaluated.scores[name] for name in told["scores"]}
-    assert "eval/cartpole/success_rate" in told["scores"]
-
-
-def test_the_command_prints_a_table_of_one_checkpoint(evaluated: Evaluated, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(evaluated.run_dir / "checkpoints" / "epoch-000001", n_examples=4, lesson=("cartpole",))
-    table = capsys.readouterr().out
-    assert "eval/cartpole" in table
-    assert f"{evaluated.scores['eval/cartpole/mean_reward']:.4g}" in table
-
-
-def test_a_checkpoint_of_another_policy_is_an_error_that_says_so(evaluated: Evaluated, tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    (tmp_path / "config.json").write_bytes((evaluated.run_dir / "config.json").read_bytes())
-    (folder / "policy.safetensors").write_bytes(safetensors.torch.save({"other": torch.zeros(3)}))
-    with pytest.raises(hookline.plugins.errors.HooklineError, match="does not fit the run's policy"):
-        evaluate(folder)
-
-
-@pytest.fixture
-def server_url(evaluated: Evaluated, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of `hookline evaluate --serve`, for runs beside the one that was evaluated."""
-    monkeypatch.setenv("HOOKLINE_EVALUATION_TOKEN", TOKEN)
-    command = [
-        sys.executable,
-        "-m",
-        "hookline",
-        "evaluate",
-        "--serve",
-        "--port",
-        "0",
-        "--root",
-        str(evaluated.run_dir.parent),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        address = re.search(r"http://\S+", process.stdout.readline())
-        assert address is not None
-        yield address[0]
-        process.send_signal(signal.SIGINT)
-
-
-def test_a_run_may_be_evaluated_by_the_server(evaluated: Evaluated, server_url: str) -> None:
-    assert httpx.get(f"{server_url}/evaluations/x").status_code == 401
-    remote = evaluated.run_dir.parent / "remote"
-    options = {"mode": "remote", "url": server_url, "n_examples": 4, "replays": 1, "deadline_seconds": 300.0}
-    settings = Settings(options={"evaluation": options})
-    assert hookline.train("cartpole", run_dir=remote, epochs=2, settings=settings).state.eval_scores == evaluated.scores
-    assert (remote / "replays" / "epoch-000001.html").exists()
-    assert not [path for path in remote.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
-
-
-def test_scores_reach_the_database_and_the_checkpoints(tmp_path: Path) -> None:
-    lessons = CurriculumConfig([Lesson("pole")], **NO_OWN_EVALUATION)
-    config = TrainerConfig(epochs=1, rollout=SIZES, run_dir=tmp_path / "run")
-    settings = Settings(options={"evaluation": {"n_examples": 2, "replays": 0}})
-    scores = hookline.train(config, lessons, SMALL, settings=settings).state.eval_scores
-    with sqlite3.connect(tmp_path / "run" / "stats.sqlite") as database:
-        recorded = dict(database.execute("SELECT name, value FROM metrics WHERE name LIKE 'eval/%'"))
-    saved = json.loads((tmp_path / "run" / "checkpoints" / "epoch-000000" / "state.json").read_text())["metrics"]
-    assert recorded == saved == scores
-    assert "eval/pole/success_rate" in scores
-    assert not (tmp_path / "run" / "replays").exists()
-
-
-def test_what_is_kept_of_verified_lessons_has_the_verdicts(hookline_manager: PluginManager) -> None:
-    class Strict:
-        @hookimpl
-        def verify_episodes(self, batch: EpisodeBatch) -> dict[str, list[VerificationReport]]:
-            return {"strict": [VerificationReport(VerificationResult.FAIL, 0.0, message="no") for _ in batch]}
-
-    hookline_manager.register(Strict())
-    trainer = text(hookline_manager, rewards=IntegratedRewardConfig())
-    before = trainer.loop.rewards.state_dict()
-    result = PolicyEvaluator(trainer).evaluate_policy(EvaluationRequest(n_examples=4, replays=2))
-    verdicts = [episode.metadata["verification_message"] for episode in result.episodes["addition-1"]]
-    assert verdicts == ["strict: no", "strict: no"]
-    assert trainer.loop.rewards.state_dict() == before
