@@ -172,8 +172,10 @@ def test_what_verifiers_object_to_is_marked_where_it_stands() -> None:
         "toxicity": {"result": "fail", "details": {"rude": ["idiot", "ass"], "count": 1}},
         "factual": {"result": "pass", "details": {"claims": ["class"]}},
     }
-    page = page_of(Episode("why?", "No class, you Idiot!", metadata={"verification_details": details}))
+    metadata = {"verification_result": "fail", "verification_details": details}
+    page = page_of(Episode("why?", "No class, you Idiot!", metadata=metadata))
     assert page.marked == ["Idiot"]
+    assert "verification: fail" in page.text
 
 
 def test_a_cartpole_is_seen_to_move() -> None:

@@ -144,7 +144,8 @@ def _badge(record: Mapping[str, Any]) -> str:
         return f"<span class='bad'>rejected: {escape(str(verdict.get('reason') or ''))}</span>"
     if result is None:
         return "<span class='good'>accepted</span>" if verdict.get("accepted") else ""
-    return f"<span class='{'good' if result == 'pass' else 'bad'}'>{escape(str(result))}</span>"
+    # In words, since what is well put need not be right: that is for the reward to say.
+    return f"<span class='{'good' if result == 'pass' else 'bad'}'>verification: {escape(str(result))}</span>"
 
 
 def _number(value: Any) -> str:
