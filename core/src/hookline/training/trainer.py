@@ -17,6 +17,8 @@ from hookline.training.generators import restore_generators, seed_generators, ta
 from hookline.training.gradient_step import GradientStep
 from hookline.training.hook_styles import register_hook
 from hookline.training.losses.registry import build_losses
+from hookline.training.policy_evaluator import NAME as EVALUATOR
+from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline.training.ranks import join_ranks
 from hookline.training.resume_point import NAME, ResumePoint
 from hookline.training.rollout_loop import RolloutLoop, check_divisible
@@ -159,8 +161,9 @@ class Trainer:
 
     def train(self) -> TrainerState:
         """Run to the end, and return the state there. A run that fails raises what ended it."""
-        resume_point = ResumePoint(self)
+        resume_point, evaluator = ResumePoint(self), PolicyEvaluator(self)
         self.plugins.register(resume_point, NAME)
+        self.plugins.register(evaluator, EVALUATOR)
         try:
             with Session(
                 self.plugins, self.state, rollouts=self._rollouts_made, restored_from=self._restored_from
@@ -174,6 +177,7 @@ class Trainer:
                     self.loop.stop()
         finally:
             self._restored_from = None
+            self.plugins.unregister(evaluator, EVALUATOR)
             self.plugins.unregister(resume_point, NAME)
         return self.state
 
