@@ -1,0 +1,177 @@
+"""Shows that a run gets on: a bar on a terminal, a line now and then anywhere else. Both go to stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Final, Literal, Protocol
+
+from hookline_metrics.moment import Moment
+from hookline_metrics.scalars import as_scalar
+
+__all__ = ["Progress", "open_progress"]
+
+LINE_SECONDS: Final = 10.0
+LOSSES: Final = ("train/loss", "loss", "val_avg_loss")
+"""The number that stands for the loss: the first of these that a report has."""
+
+
+class Progress(Protocol):
+    """Shows moments of a run. Called from one thread, a few times a second."""
+
+    def show(self, moment: Moment) -> None: ...
+
+    def end(self, moment: Moment) -> None: ...
+
+
+def open_progress(kind: Literal["auto", "bar", "lines", "off"], stream: IO[str] | None = None) -> Progress | None:
+    """The bar or the lines, whichever suits the stream; None for `off`."""
+    stream = sys.stderr if stream is None else stream
+    if kind == "off" or stream is None:  # a process without a console has no stderr
+        return None
+    if kind == "bar" or (kind == "auto" and stream.isatty()):
+        return ProgressBar(stream)
+    return ProgressLines(stream)
+
+
+class Pace:
+    """Steps per second of this process, and how long the rest will take."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._began = now()
+
+    def rate(self, moment: Moment) -> float:
+        return (moment.step - moment.start_step) / max(self._now() - self._began, 1e-9)
+
+    def seconds_left(self, moment: Moment) -> float | None:
+        rate = self.rate(moment)
+        return (moment.total_steps - moment.step) / rate if moment.total_steps and rate > 0 else None
+
+
+def describe(moment: Moment) -> Iterator[str]:
+    """The loss, the reward and the lesson, of those there are."""
+    loss = next((as_scalar(moment.numbers[name]) for name in LOSSES if name in moment.numbers), None)
+    if loss is not None:
+        yield f"loss {loss:.4g}"
+    if moment.reward is not None:
+        yield f"reward {moment.reward:.4g}"
+    if moment.lesson is not None:
+        yield f"lesson {moment.lesson}"
+    if moment.phase in ("validation", "evaluation", "checkpoint"):
+        yield moment.phase
+
+
+def epoch_of(moment: Moment) -> str:
+    """People count epochs from one."""
+    done = 0 if moment.epoch is None else moment.epoch + 1
+    return f"epoch {done}" if moment.total_epochs is None else f"epoch {done}/{moment.total_epochs}"
+
+
+def clock_time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+class ProgressLines:
+    """A line every few seconds, and one at the end."""
+
+    def __init__(self, stream: IO[str], now: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._now = now
+        self._pace = Pace(now)
+        self._due = now() + LINE_SECONDS
+
+    def show(self, moment: Moment) -> None:
+        if self._now() >= self._due:
+            self._due = self._now() + LINE_SECONDS
+            self._print(moment)
+
+    def end(self, moment: Moment) -> None:
+        self._print(moment)
+
+    def _print(self, moment: Moment) -> None:
+        of_steps = "" if moment.total_steps is None else f"/{moment.total_steps}"
+        parts = [epoch_of(moment), f"step {moment.step}{of_steps}", f"{self._pace.rate(moment):.3g} steps/s"]
+        left = self._pace.seconds_left(moment)
+        if left:
+            parts.append(f"{clock_time(left)} left")
+        print(" · ".join([*parts, *describe(moment)]), file=self._stream, flush=True)
+
+
+class ProgressBar:
+    """A bar of rich's. What is printed or logged meanwhile is shown above it."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._pace = Pace()
+        # It is drawn when `show` is called and at no other time: rich's own thread would draw it more often than
+        # anybody looks, and drawing takes the interpreter from the training thread.
+        self._bar = Progress(
+            TextColumn("[bold]{task.fields[epoch]}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed}{task.fields[of_steps]} [dim]{task.fields[pace]}[/] {task.fields[numbers]}"),
+            console=Console(file=stream, force_terminal=True),
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task("", total=None, epoch="", of_steps="", pace="", numbers="")
+        self._streams = _LoggingAboveTheBar()
+        self._bar.start()
+        self._streams.redirect()
+
+    def show(self, moment: Moment) -> None:
+        left = self._pace.seconds_left(moment)
+        pace = f"{self._pace.rate(moment):.3g} steps/s" + (f", {clock_time(left)} left" if left else "")
+        self._bar.update(
+            self._task,
+            completed=moment.step,
+            total=moment.total_steps,
+            epoch=epoch_of(moment),
+            of_steps="" if moment.total_steps is None else f"/{moment.total_steps}",
+            pace=pace,
+            numbers=" ".join(describe(moment)),
+        )
+        self._bar.refresh()
+
+    def end(self, moment: Moment) -> None:
+        self.show(moment)
+        self._streams.restore()
+        self._bar.stop()
+
+
+class _LoggingAboveTheBar:
+    """Handlers of logging hold the stream that was there when they were made, past which the bar knows nothing.
+
+    For as long as the bar is shown they write to what stands in that stream's place, which moves the bar down first.
+    """
+
+    def __init__(self) -> None:
+        self._before = {id(stream): name for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr))}
+        self._moved: list[tuple[logging.StreamHandler[Any], Any, Any]] = []
+
+    def redirect(self) -> None:
+        for handler in _stream_handlers():
+            name = self._before.get(id(handler.stream))
+            replacement = getattr(sys, name) if name else None
+            if replacement is not None and replacement is not handler.stream:
+                self._moved.append((handler, handler.stream, replacement))
+                handler.setStream(replacement)
+
+    def restore(self) -> None:
+        for handler, before, replacement in self._moved:
+            if handler.stream is replacement:
+                handler.setStream(before)
+        self._moved = []
+
+
+def _stream_handlers() -> Iterator[logging.StreamHandler[Any]]:
+    loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
+    for logger in loggers:
+        for handler in logger.handlers:
+            if isinstance(handler, logging.StreamHandler):
+                yield handler
