@@ -2,5 +2,6 @@
 
 from hookline_metrics.options import Options
 from hookline_metrics.plugin import Metrics
+from hookline_metrics.trainer_hook import MetricsHook
 
-__all__ = ["Metrics", "Options"]
+__all__ = ["Metrics", "MetricsHook", "Options"]

@@ -1,7 +1,7 @@
 """Statistics of the gradients of a policy, by module.
 
-The policy is anything with `named_parameters()` whose parameters have a `grad`, as a torch module's have. They are looked
-at when a minibatch is done: what the optimizer saw, after clipping.
+The policy is anything with `named_parameters()` whose parameters have a `grad`, as a torch module's have. They are
+looked at when a minibatch is done: what the optimizer saw, after clipping.
 """
 
 from __future__ import annotations

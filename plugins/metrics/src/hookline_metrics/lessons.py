@@ -1,7 +1,7 @@
 """What becomes of the lessons of a curriculum, as numbers.
 
-`curriculum/<lesson>/unlocked` and `/graduated` are 1 at the step where that happened, `/success` is the moving average of
-success in training and `/reward` the mean reward, after each rollout.
+`curriculum/<lesson>/unlocked` and `/graduated` are 1 at the step where that happened; after each rollout `/success` is
+the moving average of success in training, and `/reward` the mean reward.
 """
 
 from __future__ import annotations

@@ -9,9 +9,20 @@ __all__ = ["Moment"]
 
 
 class Moment:
-    """Plain fields, each written in one go: a reader may see two of different moments, and none that is half written."""
+    """Plain fields. A reader may see two of different moments, and none that is half written."""
 
-    __slots__ = ("beats", "epoch", "lesson", "numbers", "phase", "reward", "start_step", "step", "total_epochs", "total_steps")
+    __slots__ = (
+        "beats",
+        "epoch",
+        "lesson",
+        "numbers",
+        "phase",
+        "reward",
+        "start_step",
+        "step",
+        "total_epochs",
+        "total_steps",
+    )
 
     def __init__(self) -> None:
         self.beats = 0

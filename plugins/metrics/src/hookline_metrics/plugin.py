@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hookline_hookspecs import Emit, Every, HookContext, Rollout, TrainerState, hookimpl
-from hookline_hookspecs.redaction import redact
+from hookline_hookspecs.redaction import redact, redact_text
 from hookline_metrics.gathering import Gatherer
 from hookline_metrics.gradients import gradient_statistics
 from hookline_metrics.lessons import LessonRecord
 from hookline_metrics.options import Options
 from hookline_metrics.phases import Phase, PhaseClock
 from hookline_metrics.recording import Recording
-from hookline_metrics.sinks.sink import Run
+from hookline_metrics.sinks.sink import DATABASE, Run, Sink
+from hookline_metrics.sinks.wanted import wanted_sinks
 
 __all__ = ["Metrics"]
 
@@ -31,7 +33,7 @@ class Metrics:
 
     after = ("evaluation", "checkpoint")  # an epoch's report has the scores of that epoch, and what its saving took
 
-    def __init__(self, options: Options, emit: Emit) -> None:
+    def __init__(self, options: Options, emit: Emit | None = None) -> None:
         self._options = options
         self._gatherer = Gatherer(emit)
         self._phases = PhaseClock()
@@ -57,6 +59,7 @@ class Metrics:
 
     @hookimpl(scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
+        self._phases.leave_all()
         self._gather(state)
         self._open(state).record(state.step, state.epoch, {"run/completed": 1.0})
 
@@ -78,27 +81,28 @@ class Metrics:
     def _open(self, state: TrainerState) -> Recording:
         """The recording of this run, with what it needs to know of the state."""
         recording = self._recording
-        if recording is None or (recording.run and recording.run.folder) != state.run_dir:
+        if recording is None or recording.folder != state.run_dir:
             self._end()
-            run = None
-            if state.run_dir is not None:
-                run = Run(state.run_dir, state.run_id, redact(state.config), state.shared["metrics"])
-            self._recording = recording = Recording(run, self._options)
-            self._lessons = LessonRecord()
+            self._recording = recording = Recording(state.run_dir, self._sinks(state), self._options)
+            self._phases, self._lessons = PhaseClock(), LessonRecord()
         moment = recording.moment
         moment.total_epochs, moment.total_steps = state.total_epochs, state.total_steps
-        moment.step = state.step
+        moment.step, moment.phase = state.step, self._phases.current
         moment.beats += 1
         return recording
 
+    def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
+        if state.run_dir is None:
+            return []
+        config = json.loads(redact_text(json.dumps(redact(getattr(state, "config", {})), default=str)))
+        return wanted_sinks(self._options, Run(state.run_dir, state.run_id, config, state.shared["metrics"]))
+
     def _end(self) -> None:
         recording, self._recording = self._recording, None
-        if recording is None:
-            return
-        for sink in recording.end():
-            if sink == "stats.sqlite" and self._options.report and recording.run is not None:
-                _write_report(recording.run.folder)
-        recording.forget()
+        if recording is not None:
+            for sink in recording.end():
+                if sink == DATABASE and self._options.report and recording.folder is not None:
+                    _write_report(recording.folder)
 
     # -- numbers --------------------------------------------------------------------------------------------------
 
@@ -129,13 +133,16 @@ class Metrics:
 
     def _gather(self, state: TrainerState) -> None:
         recording = self._open(state)
-        numbers = self._gatherer.gather(state, self._phases.numbers(state.step, state.agent_step))
+        numbers = self._gatherer.gather(state, self._own_numbers(state))
         # What the last step's own report has said is not said again: the state holds means over the epoch.
         step, said = self._latest_report
         if step == state.step:
             numbers = {name: value for name, value in numbers.items() if name not in said}
         if numbers:
             recording.record(state.step, state.epoch, numbers)
+
+    def _own_numbers(self, state: TrainerState) -> dict[str, float]:
+        return self._phases.numbers(state.step, state.agent_step)
 
     def _mention_lost_report(self) -> None:
         if not self._mentioned:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any, Final, Literal, Protocol
@@ -14,6 +15,7 @@ from hookline_metrics.scalars import as_scalar
 __all__ = ["Progress", "open_progress"]
 
 LINE_SECONDS: Final = 10.0
+_ONE_AT_A_TIME: Final = threading.Lock()
 LOSSES: Final = ("train/loss", "loss", "val_avg_loss")
 """The number that stands for the loss: the first of these that a report has."""
 
@@ -30,6 +32,9 @@ def open_progress(kind: Literal["auto", "bar", "lines", "off"], stream: IO[str] 
     """The bar or the lines, whichever suits the stream; None for `off`."""
     stream = sys.stderr if stream is None else stream
     if kind == "off" or stream is None:  # a process without a console has no stderr
+        return None
+    # A hook in the older style may show progress beside the plugin, and two would write over each other.
+    if not _ONE_AT_A_TIME.acquire(blocking=False):
         return None
     if kind == "bar" or (kind == "auto" and stream.isatty()):
         return ProgressBar(stream)
@@ -92,6 +97,7 @@ class ProgressLines:
 
     def end(self, moment: Moment) -> None:
         self._print(moment)
+        _ONE_AT_A_TIME.release()
 
     def _print(self, moment: Moment) -> None:
         of_steps = "" if moment.total_steps is None else f"/{moment.total_steps}"
@@ -142,6 +148,7 @@ class ProgressBar:
         self.show(moment)
         self._streams.restore()
         self._bar.stop()
+        _ONE_AT_A_TIME.release()
 
 
 class _LoggingAboveTheBar:

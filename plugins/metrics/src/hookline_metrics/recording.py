@@ -1,20 +1,19 @@
-"""`Recording`: what the plugin keeps open for the time of one run."""
+"""`Recording`: what is kept open for the time of one run."""
 
 from __future__ import annotations
 
 import atexit
 import logging
-import pkgutil
 import time
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from hookline_metrics.companion import Companion
 from hookline_metrics.moment import Moment
 from hookline_metrics.options import Options
 from hookline_metrics.progress import open_progress
-from hookline_metrics.sinks.sink import OpenSink, Run, Sink, SinkUnavailableError
+from hookline_metrics.sinks.sink import Sink
 from hookline_metrics.sinks.worker import SinkWorker
 
 __all__ = ["LostReportsError", "Recording"]
@@ -25,7 +24,7 @@ END_SECONDS: Final = 4.0
 """How long the end of a run waits for what is still to be written: less than the plugins have in all."""
 
 EXIT_SECONDS: Final = 20.0
-"""How long the process waits for a sink that is at work still, such as an upload."""
+"""How long the process waits for a sink that is still at work, such as an upload."""
 
 
 class LostReportsError(RuntimeError):
@@ -33,23 +32,19 @@ class LostReportsError(RuntimeError):
 
 
 class Recording:
-    """The sinks of one run and the companion thread.
+    """The sinks of one run, each with its thread, and the companion thread.
 
-    :param run: None for a run that leaves no files: it has no sinks.
+    :param folder: the run's folder, None for a run that leaves no files.
+    :param sinks: names for messages, and what opens each sink.
     """
 
-    def __init__(self, run: Run | None, options: Options) -> None:
-        self.run = run
+    def __init__(self, folder: Path | None, sinks: Sequence[tuple[str, Callable[[], Sink]]], options: Options) -> None:
+        self.folder = folder
         self.moment = Moment()
-        self._workers = [] if run is None else [SinkWorker(name, partial(o, run)) for name, o in _sinks(options)]
+        self._workers = [SinkWorker(name, open_sink) for name, open_sink in sinks]
         self._puts = [worker.put for worker in self._workers]
-        self._companion = Companion(
-            self.moment,
-            None if run is None else run.folder,
-            open_progress(options.progress),
-            options.system_every,
-            self._record_now,
-        )
+        progress = open_progress(options.progress)
+        self._companion = Companion(self.moment, folder, progress, options.system_every, self._record_now)
         self._is_over = False
         # Whoever never says that the run is over still gets all that was reported.
         atexit.register(self._end_at_exit)
@@ -75,6 +70,8 @@ class Recording:
         for worker in self._workers:
             if worker.join(deadline):
                 yield worker.name
+        if not any(worker.is_open for worker in self._workers):
+            atexit.unregister(self._end_at_exit)
         lost = [
             f"{worker.name} has not got {worker.unwritten} reports ({worker.error or 'it is not done yet'})"
             for worker in self._workers
@@ -88,46 +85,7 @@ class Recording:
             list(self.end())
         except LostReportsError as error:
             logger.warning("%s", error)
+        deadline = time.monotonic() + EXIT_SECONDS
         for worker in self._workers:
             if worker.is_open:
-                worker.join(time.monotonic() + EXIT_SECONDS)
-
-    def forget(self) -> None:
-        """Nothing of the run is open any more."""
-        if not any(worker.is_open for worker in self._workers):
-            atexit.unregister(self._end_at_exit)
-
-
-def _sinks(options: Options) -> Iterator[tuple[str, OpenSink]]:
-    """The sinks that are wanted. Each is imported on its own thread."""
-    yield "stats.sqlite", _built_in("sqlite:SQLiteSink")
-    if options.csv:
-        yield "metrics.csv", _built_in("text_files:CSVSink")
-    if options.jsonl:
-        yield "metrics.jsonl", _built_in("text_files:JSONLinesSink")
-    if options.wandb != "off":
-        yield "wandb", _open_wandb(options)
-    for name in options.sinks:
-        yield name, partial(_open_named, name)
-
-
-def _built_in(name: str) -> OpenSink:
-    return partial(_open_named, f"hookline_metrics.sinks.{name}")
-
-
-def _open_named(name: str, run: Run) -> Sink:
-    try:
-        make = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError) as error:
-        raise SinkUnavailableError(f"the option `sinks` names it, and it cannot be imported: {error}") from error
-    sink: Sink = make(run)
-    return sink
-
-
-def _open_wandb(options: Options) -> OpenSink:
-    def open_sink(run: Run) -> Sink:
-        from hookline_metrics.sinks.wandb_run import open_wandb
-
-        return open_wandb(run, options)
-
-    return open_sink
+                worker.join(deadline)

@@ -11,10 +11,10 @@
         def close(self) -> None:
             self.file.close()
 
-Name it in the plugin's option `sinks` as `package.module:Printed`, and it is opened for every run. Each sink has a thread
-of its own, on which all three are called: it may be slow, or hang, and holds up neither training nor another sink. What
-`write` raises is logged, and the same reports come again a moment later together with newer ones; a sink that will never
-work raises `SinkUnavailableError`, and is left alone from then on.
+Name it in the plugin's option `sinks` as `package.module:Printed`, and it is opened for every run. Each sink has a
+thread of its own, on which all three are called: it may be slow, or hang, and holds up neither training nor another
+sink. What `write` raises is logged, and the same reports come again a moment later together with newer ones; a sink
+that will never work raises `SinkUnavailableError`, and is left alone from then on.
 """
 
 from hookline_metrics.sinks.sink import Report, Run, Sink, SinkUnavailableError

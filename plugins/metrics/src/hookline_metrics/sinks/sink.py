@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-__all__ = ["OpenSink", "Report", "Run", "Sink", "SinkUnavailableError"]
+__all__ = ["DATABASE", "Report", "Run", "Sink", "SinkUnavailableError"]
+
+DATABASE: Final = "stats.sqlite"
+"""The file in a run's folder that holds all numbers of the run, whatever other sinks there are."""
 
 
 class SinkUnavailableError(Exception):
@@ -45,6 +48,3 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """There will be no more reports."""
-
-
-OpenSink = Callable[[Run], Sink]

@@ -13,8 +13,8 @@ metric by name, which the index is for:
     SELECT step, value FROM metrics WHERE name = 'train/loss' ORDER BY step
 
 A run that is resumed, or begun anew in the same folder, appends. Each time that training starts there is a row
-`run/started` at the step it starts from; what an earlier row, by `rowid`, says of a later step has not happened in the run
-that goes on. `hookline_metrics.reading` has that as code.
+`run/started` at the step it starts from; what an earlier row, by `rowid`, says of a later step has not happened in the
+run that goes on. Of several rows for one name and step the last counts. `hookline_metrics.reading` has that as code.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_metrics.sinks.sink import Report, Run
+from hookline_metrics.sinks.sink import DATABASE, Report, Run
 
-__all__ = ["FILE_NAME", "SQLiteSink"]
-
-FILE_NAME: Final = "stats.sqlite"
+__all__ = ["SQLiteSink"]
 
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS metrics"
@@ -45,7 +43,7 @@ class SQLiteSink:
 
     def __init__(self, run: Run) -> None:
         run.folder.mkdir(parents=True, exist_ok=True)
-        self._connection = _open(run.folder / FILE_NAME)
+        self._connection = _open(run.folder / DATABASE)
 
     def write(self, reports: Sequence[Report]) -> None:
         """Add all numbers of these reports, or none."""

@@ -1,9 +1,9 @@
 """Weights & Biases: the numbers of a run, its config without secrets, and nothing else.
 
-wandb is imported and started on the sink's thread. Where the server cannot be reached, or no key is known, the run is kept
-offline in `wandb/` in its folder, from where `wandb sync` sends it later. wandb's own collection of command lines, git
-state, host names, console output and system load is turned off: there is no telling what secrets are in the first ones,
-and of the last one we have our own.
+wandb is imported and started on the sink's thread. Where the server cannot be reached, or no key is known, the run is
+kept offline in `wandb/` in its folder, from where `wandb sync` sends it later. wandb's own collection of command lines,
+git state, host names, console output and system load is turned off: there is no telling what secrets are in the first
+ones, and of the last one we have our own.
 
 A call of wandb costs the interpreter about a tenth of a millisecond, on whatever thread. So of many reports in a short
 time those next to each other are sent as one, with the last value of each number; the database has them all.
