@@ -1,4 +1,4 @@
-"""Weights & Biases: the numbers of a run, its config without secrets, and nothing else.
+"""Weights & Biases: the numbers of a run, and its config without secrets.
 
 wandb is imported and started on the sink's thread. Where the server cannot be reached, or no key is known, the run is
 kept offline in `wandb/` in its folder, from where `wandb sync` sends it later. wandb's own collection of command lines,
@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from hookline_metrics.options import Options
 from hookline_metrics.sinks.sink import Report, Run, SinkUnavailableError
@@ -23,7 +26,8 @@ __all__ = ["WandbSink", "open_wandb"]
 
 logger = logging.getLogger("hookline.metrics")
 
-START_SECONDS: Final = 20.0
+CONNECT_SECONDS: Final = 3.0
+START_SECONDS: Final = 10.0
 FINISH_SECONDS: Final = 15.0
 CALLS_PER_WRITE: Final = 4
 """Sixteen a second, by the pace at which a sink is written to."""
@@ -63,11 +67,12 @@ def open_wandb(run: Run, options: Options) -> WandbSink:
             f"it cannot be imported ({error}); pip install 'hookline-metrics[wandb]', or set wandb = \"off\""
         ) from error
     wandb.setup(wandb.Settings(silent=True))
-    live = None
-    if options.wandb == "online":
-        live = _start_online(wandb, run, options)
-    if live is None:
-        live = _start(wandb, run, options, "offline")
+    try:
+        live = _start_online(wandb, run, options) if options.wandb == "online" else None
+        if live is None:
+            live = _start(wandb, run, options, "offline")
+    except Exception as error:
+        raise SinkUnavailableError(f"it cannot be started: {error!r}") from error
     run.shared["wandb_run"] = live
     return WandbSink(live, owns_run=True)
 
@@ -77,11 +82,31 @@ def _start_online(wandb: Any, run: Run, options: Options) -> Any | None:
     if not wandb.api.api_key:
         logger.warning("wandb knows no API key: the run is kept offline. `wandb login` once, then `wandb sync`")
         return None
+    problem = _connection_problem(wandb.setup().settings.base_url)
+    if problem is not None:
+        logger.warning("wandb cannot be reached, the run is kept offline: %s", problem)
+        return None
     try:
         return _start(wandb, run, options, "online")
     except Exception as error:
         logger.warning("wandb cannot be reached, the run is kept offline: %s", str(error).partition("\n")[0])
         return None
+
+
+def _connection_problem(address: str) -> str | None:
+    """Why there is no connection to a server; None when there is one.
+
+    wandb itself would go on trying for as long as it may take to start, also after the run has ended.
+    """
+    if getproxies():
+        return None  # the way to the server is not ours to know
+    url = urlsplit(address)
+    try:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        socket.create_connection((url.hostname or "", port), timeout=CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        return f"{url.hostname}: {error}"
+    return None
 
 
 def _start(wandb: Any, run: Run, options: Options, mode: str) -> Any:
