@@ -56,23 +56,24 @@ class Pace:
         return (moment.total_steps - moment.step) / rate if moment.total_steps and rate > 0 else None
 
 
-def describe(moment: Moment) -> Iterator[str]:
-    """The loss, the reward and the lesson, of those there are."""
+def describe(moment: Moment, pace: Pace) -> Iterator[str]:
+    """All that is known of the moment, the most important first. People count epochs from one."""
+    done = 0 if moment.epoch is None else moment.epoch + 1
+    yield f"epoch {done}" if moment.total_epochs is None else f"epoch {done}/{moment.total_epochs}"
+    yield f"step {moment.step}" if moment.total_steps is None else f"step {moment.step}/{moment.total_steps}"
+    yield f"{pace.rate(moment):.3g}/s"
+    left = pace.seconds_left(moment)
+    if left:
+        yield f"{clock_time(left)} left"
     loss = next((as_scalar(moment.numbers[name]) for name in LOSSES if name in moment.numbers), None)
     if loss is not None:
         yield f"loss {loss:.4g}"
     if moment.reward is not None:
         yield f"reward {moment.reward:.4g}"
     if moment.lesson is not None:
-        yield f"lesson {moment.lesson}"
+        yield moment.lesson
     if moment.phase in ("validation", "evaluation", "checkpoint"):
         yield moment.phase
-
-
-def epoch_of(moment: Moment) -> str:
-    """People count epochs from one."""
-    done = 0 if moment.epoch is None else moment.epoch + 1
-    return f"epoch {done}" if moment.total_epochs is None else f"epoch {done}/{moment.total_epochs}"
 
 
 def clock_time(seconds: float) -> str:
@@ -100,12 +101,7 @@ class ProgressLines:
         _ONE_AT_A_TIME.release()
 
     def _print(self, moment: Moment) -> None:
-        of_steps = "" if moment.total_steps is None else f"/{moment.total_steps}"
-        parts = [epoch_of(moment), f"step {moment.step}{of_steps}", f"{self._pace.rate(moment):.3g} steps/s"]
-        left = self._pace.seconds_left(moment)
-        if left:
-            parts.append(f"{clock_time(left)} left")
-        print(" · ".join([*parts, *describe(moment)]), file=self._stream, flush=True)
+        print(" · ".join(describe(moment, self._pace)), file=self._stream, flush=True)
 
 
 class ProgressBar:
@@ -114,39 +110,31 @@ class ProgressBar:
     def __init__(self, stream: IO[str]) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
-        self._pace = Pace()
+        console = Console(file=stream, force_terminal=True)
         # It is drawn when `show` is called and at no other time: rich's own thread would draw it more often than
         # anybody looks, and drawing takes the interpreter from the training thread.
         self._bar = Progress(
-            TextColumn("[bold]{task.fields[epoch]}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed}{task.fields[of_steps]} [dim]{task.fields[pace]}[/] {task.fields[numbers]}"),
-            console=Console(file=stream, force_terminal=True),
+            BarColumn(bar_width=min(30, max(6, console.width - 90))),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            console=console,
             auto_refresh=False,
         )
-        self._task = self._bar.add_task("", total=None, epoch="", of_steps="", pace="", numbers="")
-        self._streams = _LoggingAboveTheBar()
+        self._pace = Pace()
+        self._task = self._bar.add_task("", total=None)
+        self._logging = _LoggingAboveTheBar()
         self._bar.start()
-        self._streams.redirect()
+        self._logging.redirect()
 
     def show(self, moment: Moment) -> None:
-        left = self._pace.seconds_left(moment)
-        pace = f"{self._pace.rate(moment):.3g} steps/s" + (f", {clock_time(left)} left" if left else "")
-        self._bar.update(
-            self._task,
-            completed=moment.step,
-            total=moment.total_steps,
-            epoch=epoch_of(moment),
-            of_steps="" if moment.total_steps is None else f"/{moment.total_steps}",
-            pace=pace,
-            numbers=" ".join(describe(moment)),
-        )
+        text = " · ".join(describe(moment, self._pace))
+        self._bar.update(self._task, description=text, completed=moment.step, total=moment.total_steps)
         self._bar.refresh()
 
     def end(self, moment: Moment) -> None:
         self.show(moment)
-        self._streams.restore()
+        self._logging.restore()
         self._bar.stop()
         _ONE_AT_A_TIME.release()
 
