@@ -4,8 +4,8 @@
 
 The first table times single calls: a report of twelve numbers to the plugin, which has its database open, and the same
 report to wandb, offline, each after a step's worth of other work. The second is of a loop of such steps with the plugin
-and without, in the processor time of the process: that of the plugin's own threads counts as if the loop had to wait for
-all of it. It takes a minute and a half.
+and without, in the processor time of the process: that of the plugin's own threads counts as if the loop had to wait
+for all of it. It takes a minute and a half.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_metrics import Metrics, Options
 from measuring import Table, describe_machine, format_seconds, json_option, report
 
 from hookline import PluginManager
 from hookline_hookspecs import TrainerState
+from hookline_metrics import Metrics, Options
 
 NUMBERS: Final = {f"train/metric_{index}": 0.1 * index for index in range(12)}
 STEP_SECONDS: Final = 0.0012

@@ -49,6 +49,16 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds_and_one_at_the_end
     assert stream.getvalue().count("\n") == 2
 
 
+def test_where_the_number_of_steps_is_not_known_epochs_tell_how_long_it_will_take() -> None:
+    stream, clock = io.StringIO(), Clock()
+    lines = ProgressLines(stream, clock)
+    clock.seconds = 10.0
+    resumed = moment()
+    resumed.total_steps, resumed.start_epoch, resumed.epoch = None, 2, 4
+    lines.show(resumed)
+    assert stream.getvalue().startswith("epoch 5/10 · step 300 · 20/s · 0:00:30 left ·")
+
+
 def test_what_is_not_known_is_not_shown() -> None:
     stream = io.StringIO()
     ProgressLines(stream, Clock())._print(Moment())

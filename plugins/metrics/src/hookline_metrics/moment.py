@@ -18,6 +18,7 @@ class Moment:
         "numbers",
         "phase",
         "reward",
+        "start_epoch",
         "start_step",
         "step",
         "total_epochs",
@@ -29,6 +30,7 @@ class Moment:
         """Grows with every sign of life."""
         self.start_step = 0
         """The step that this process began with: later than 0 where it resumed a run."""
+        self.start_epoch = 0
         self.step = 0
         self.epoch: int | None = None
         """None before the first epoch."""

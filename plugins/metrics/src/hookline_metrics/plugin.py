@@ -50,9 +50,10 @@ class Metrics:
         self._open(state)
 
     @hookimpl(scope="driver")
-    def pre_training(self, state: TrainerState) -> None:
+    def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
         recording = self._open(state)
-        recording.moment.start_step = recording.moment.step = state.step
+        recording.moment.start_step = state.step
+        recording.moment.start_epoch = report_data.get("start_epoch", state.epoch)
         self._phases.restart(state.step, state.agent_step)
         self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
         recording.record(state.step, None, {"run/started": 1.0})

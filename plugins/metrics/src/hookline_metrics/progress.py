@@ -52,8 +52,12 @@ class Pace:
         return (moment.step - moment.start_step) / max(self._now() - self._began, 1e-9)
 
     def seconds_left(self, moment: Moment) -> float | None:
-        rate = self.rate(moment)
-        return (moment.total_steps - moment.step) / rate if moment.total_steps and rate > 0 else None
+        """By the steps that are left, or by the epochs where nobody knows how many steps they will have."""
+        done, left = moment.step - moment.start_step, (moment.total_steps or 0) - moment.step
+        if moment.total_steps is None:
+            epoch = moment.start_epoch if moment.epoch is None else moment.epoch
+            done, left = epoch - moment.start_epoch, (moment.total_epochs or 0) - epoch
+        return (self._now() - self._began) / done * left if done > 0 and left > 0 else None
 
 
 def describe(moment: Moment, pace: Pace) -> Iterator[str]:
@@ -129,7 +133,10 @@ class ProgressBar:
 
     def show(self, moment: Moment) -> None:
         text = " · ".join(describe(moment, self._pace))
-        self._bar.update(self._task, description=text, completed=moment.step, total=moment.total_steps)
+        done, total = moment.step, moment.total_steps
+        if total is None:
+            done, total = moment.epoch or 0, moment.total_epochs
+        self._bar.update(self._task, description=text, completed=done, total=total)
         self._bar.refresh()
 
     def end(self, moment: Moment) -> None:

@@ -13,8 +13,9 @@ from hookline_metrics.report.scales import Scale, decimate, format_number, smoot
 
 __all__ = ["COLOURS", "Curve", "Lesson", "lesson_chart", "line_chart", "share_bar"]
 
-WIDTH, HEIGHT = 560, 230
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 36
+WIDTH, HEIGHT = 440, 214
+LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 36
+WIDE: Final = 1160
 COLUMNS: Final = WIDTH - LEFT - RIGHT
 COLOURS: Final = 8
 """How many the page has; the ninth curve looks like the first."""
@@ -68,7 +69,7 @@ def _axes(across: Scale, up: Scale, x_label: str) -> Iterator[str]:
         place = f"{up(y):.1f}"
         yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place}" y2="{place}"/>'
         yield f'<text class="tick" x="{LEFT - 8}" y="{place}" dy="0.32em" text-anchor="end">{format_number(y)}</text>'
-    for x in ticks(across.low, across.high, 5):
+    for x in ticks(across.low, across.high, 4):
         anchor = "end" if across(x) > WIDTH - RIGHT - 12 else "middle"
         yield (
             f'<text class="tick" x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="{anchor}">'
@@ -159,7 +160,7 @@ def lesson_chart(lessons: Sequence[Lesson], last_step: float) -> str:
     """A row for each lesson: a bar from where it was unlocked to where it graduated, or to the end."""
     row, left = 26, 150
     height = TOP + row * len(lessons) + BOTTOM
-    across = Scale.around([0.0, max(last_step, 1.0)], left, 2 * WIDTH - 90)
+    across = Scale.around([0.0, max(last_step, 1.0)], left, WIDE - 70)
     parts = []
     for x in ticks(across.low, across.high, 8):
         place = f"{across(x):.1f}"
@@ -183,4 +184,4 @@ def lesson_chart(lessons: Sequence[Lesson], last_step: float) -> str:
             f'<text class="tick" x="{end + 6:.1f}" y="{top + 8}" dy="0.32em">'
             f"{success}{' ✓' if lesson.graduated is not None else ''}</text>"
         )
-    return f'<svg class="lessons" viewBox="0 0 {2 * WIDTH} {height}" role="img">{"".join(parts)}</svg>'
+    return f'<svg class="lessons" viewBox="0 0 {WIDE} {height}" role="img">{"".join(parts)}</svg>'

@@ -32,7 +32,7 @@ for (const chart of document.querySelectorAll("svg.chart")) {
     card.append(tip);
     const place = event.clientX - card.getBoundingClientRect().left;
     tip.style.left = `${place > box.width / 2 ? place - tip.offsetWidth - 14 : place + 14}px`;
-    tip.style.top = `${chart.offsetTop || 44}px`;
+    tip.style.top = "44px";
   });
   chart.addEventListener("pointerleave", () => {
     line.remove();

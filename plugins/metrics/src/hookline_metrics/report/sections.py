@@ -59,7 +59,7 @@ def _learning(run: RunReader, shown: set[str]) -> Iterator[str]:
     for kind, lessons in lesson_scores(run.names).items():
         shown.update(lessons.values())
         curves = [_curve(run.series(name), lesson) for lesson, name in lessons.items()]
-        title = f"Evaluation: success per lesson{f' · {kind}' if kind else ''}"
+        title = f"Success per lesson{f' · {kind}' if kind else ''}"
         yield card(title, line_chart(curves, y_range=(0.0, 1.0)))
 
 
