@@ -207,6 +207,7 @@ def test_the_end_of_a_run_writes_all_that_was_reported_and_closes_the_database(
 ) -> None:
     state = hookline_state(loss_stats={"loss": 1.0})
     manager.emit.on_new_training_run(state=state)
+    manager.emit.pre_training(state=state, report_data={})
     for state.step in range(1, 501):
         manager.emit.log_metrics(report_data={"train/loss": 1.0}, step=state.step)
     manager.emit.on_epoch_end(state=state)
@@ -218,6 +219,17 @@ def test_the_end_of_a_run_writes_all_that_was_reported_and_closes_the_database(
     assert read("SELECT count(*), max(step) FROM metrics WHERE name = 'train/loss'") == [(500, 500)]
     ended = "run/completed" if end == "on_training_complete" else "run/failed"
     assert read("SELECT step FROM metrics WHERE name = '" + ended + "'") == [(500,)]
+
+
+def test_a_run_that_could_not_start_changes_nothing_in_its_folder_but_the_heartbeat(
+    manager: PluginManager, hookline_state: Run, read: Read
+) -> None:
+    for _ in range(2):
+        state = hookline_state()
+        manager.emit.on_new_training_run(state=state)
+        manager.emit.on_training_failed(state=state, error=RuntimeError("there is a run here already"))
+        manager.drain()
+    assert read("SELECT count(*) FROM metrics") == [(0,)]
 
 
 def test_a_report_outside_of_a_run_is_not_kept_and_said_so(

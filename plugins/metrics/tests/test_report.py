@@ -166,6 +166,7 @@ def test_the_end_of_a_run_leaves_its_report(
     manager = with_metrics(report=True)
     state = hookline_state(step=5)
     manager.emit.on_new_training_run(state=state)
+    manager.emit.pre_training(state=state, report_data={})
     manager.emit.log_metrics(report_data={"train/loss": 0.5}, step=5)
     manager.emit.on_training_failed(state=state, error=RuntimeError("out of memory"))
     manager.drain()

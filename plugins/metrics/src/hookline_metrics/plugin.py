@@ -39,6 +39,7 @@ class Metrics:
         self._phases = PhaseClock()
         self._lessons = LessonRecord()
         self._recording: Recording | None = None
+        self._has_started = False
         self._gradients_due = 0
         self._latest_report: tuple[int, Mapping[str, Any]] = (-1, {})
         self._mentioned = False
@@ -57,6 +58,7 @@ class Metrics:
         self._phases.restart(state.step, state.agent_step)
         self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
         recording.record(state.step, None, {"run/started": 1.0})
+        self._has_started = True
 
     @hookimpl(scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
@@ -66,7 +68,8 @@ class Metrics:
 
     @hookimpl(scope="driver")
     def on_training_failed(self, state: TrainerState) -> None:
-        if self._recording is not None:
+        # A run that could not even start says nothing of the one that its folder is from.
+        if self._recording is not None and self._has_started:
             self._gather(state)
             self._recording.record(state.step, state.epoch, {"run/failed": 1.0})
 
@@ -85,7 +88,7 @@ class Metrics:
         if recording is None or recording.folder != state.run_dir:
             self._end()
             self._recording = recording = Recording(state.run_dir, self._sinks(state), self._options)
-            self._phases, self._lessons = PhaseClock(), LessonRecord()
+            self._phases, self._lessons, self._has_started = PhaseClock(), LessonRecord(), False
         moment = recording.moment
         moment.total_epochs, moment.total_steps = state.total_epochs, state.total_steps
         moment.step, moment.phase = state.step, self._phases.current

@@ -100,13 +100,12 @@ class RunReader:
     @cached_property
     def step(self) -> int:
         """The last gradient step that a number belongs to."""
-        return self._at_the_end("step") or 0
+        return self._last_row[0]
 
     @cached_property
     def epoch(self) -> int | None:
         """The last epoch, None before the first."""
-        epoch: int | None = self._at_the_end("epoch")
-        return epoch
+        return self._last_row[2]
 
     @cached_property
     def started(self) -> float | None:
@@ -115,12 +114,22 @@ class RunReader:
 
     @cached_property
     def updated(self) -> float | None:
-        updated: float | None = self._at_the_end("time")
-        return updated
-
-    def _at_the_end(self, column: str) -> Any:
-        found = self._query(f"SELECT {column} FROM metrics ORDER BY rowid DESC LIMIT 1")
+        found = self._query("SELECT time FROM metrics ORDER BY rowid DESC LIMIT 1")
         return found[0][0] if found else None
+
+    @cached_property
+    def _last_row(self) -> tuple[int, int, int | None]:
+        """Step, place and epoch of the last row of the last step, by one look into the index for each name."""
+        last: tuple[int, int, int | None] = (0, 0, None)
+        for name in self.names:
+            rows = self._query(
+                f"SELECT step, rowid, epoch FROM metrics WHERE name = ? AND {self._counts} "
+                "ORDER BY step DESC, rowid DESC LIMIT 1",
+                name,
+            )
+            for step, place, epoch in rows:
+                last = max(last, (step, place, epoch), key=lambda row: row[:2])
+        return last
 
     @cached_property
     def state(self) -> State:
