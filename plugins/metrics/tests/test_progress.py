@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hookline_metrics.moment import Moment
-from hookline_metrics.progress import ProgressLines, clock_time, open_progress
+from hookline_metrics.progress import Pace, ProgressLines, clock_time, open_progress
 
 
 class Terminal(io.StringIO):
@@ -34,6 +34,21 @@ def moment() -> Moment:
     return made
 
 
+def ended(lines: ProgressLines, at: Moment) -> None:
+    assert open_progress("lines", io.StringIO()) is not None  # which the end makes room for again
+    lines.end(at)
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    clock, at = Clock(), moment()
+    pace = Pace(clock)
+    for clock.seconds in range(61):
+        at.step = 100 + max(0, int(clock.seconds) - 30) * 10  # half a minute of compiling, then ten steps a second
+        pace.look(at)
+    assert pace.rate == 10.0
+    assert pace.seconds_left(at) == 60.0
+
+
 def test_without_a_terminal_there_is_a_line_every_few_seconds_and_one_at_the_end() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = ProgressLines(stream, clock)
@@ -45,7 +60,7 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds_and_one_at_the_end
     assert stream.getvalue() == (
         "epoch 3/10 · step 300/1000 · 20/s · 0:00:35 left · loss 0.5123 · reward 12.5 · sums\n"
     )
-    lines._print(moment())
+    ended(lines, moment())
     assert stream.getvalue().count("\n") == 2
 
 
@@ -61,7 +76,7 @@ def test_where_the_number_of_steps_is_not_known_epochs_tell_how_long_it_will_tak
 
 def test_what_is_not_known_is_not_shown() -> None:
     stream = io.StringIO()
-    ProgressLines(stream, Clock())._print(Moment())
+    ended(ProgressLines(stream, Clock()), Moment())
     assert stream.getvalue() == "epoch 0 · step 0 · 0/s\n"
 
 
@@ -69,7 +84,7 @@ def test_a_long_validation_says_that_it_is_one() -> None:
     stream = io.StringIO()
     validating = moment()
     validating.phase = "validation"
-    ProgressLines(stream, Clock())._print(validating)
+    ended(ProgressLines(stream, Clock()), validating)
     assert stream.getvalue().endswith("· validation\n")
 
 
@@ -104,8 +119,7 @@ def test_a_terminal_has_a_bar_and_what_is_logged_meanwhile_stands_above_it(monke
     before, message, _ = shown.partition("something happened\n")
     assert message
     assert before.endswith("\x1b[2K")  # the line of the bar was cleared first
-    assert open_progress("lines", terminal) is not None
-    ProgressLines(terminal).end(moment())
+    ended(ProgressLines(terminal), moment())
 
 
 TRAIN = """
@@ -126,13 +140,20 @@ with PluginManager(rank=int(sys.argv[1])) as manager:
         time.sleep(0.01)
         if state.step == 99:
             logging.warning("something happened")
+            print("for a file")
     manager.emit.on_training_complete(state=state)
 """
 
 
 def test_a_run_on_a_real_terminal_ends_with_a_full_bar() -> None:
     ours, theirs = pty.openpty()
-    child = subprocess.Popen([sys.executable, "-c", TRAIN, "0"], stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    child = subprocess.Popen(
+        [sys.executable, "-c", TRAIN, "0"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        text=True,
+    )
     os.close(theirs)
     shown = b""
     try:
@@ -142,7 +163,9 @@ def test_a_run_on_a_real_terminal_ends_with_a_full_bar() -> None:
         pass  # the other end is closed
     finally:
         os.close(ours)
-    assert child.wait() == 0
+    printed, _ = child.communicate()
+    assert child.returncode == 0
+    assert printed == "for a file\n"
     text = shown.decode()
     assert "epoch 1/1" in text
     assert "100/100" in text

@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import IO, Any, Final, Literal, Protocol
 
@@ -15,6 +16,8 @@ from hookline_metrics.scalars import as_scalar
 __all__ = ["Progress", "open_progress"]
 
 LINE_SECONDS: Final = 10.0
+PACE_SECONDS: Final = 20.0
+"""How far back the rate looks: what took long at the beginning, such as compiling, will not come again."""
 _ONE_AT_A_TIME: Final = threading.Lock()
 LOSSES: Final = ("train/loss", "loss", "val_avg_loss")
 """The number that stands for the loss: the first of these that a report has."""
@@ -42,21 +45,35 @@ def open_progress(kind: Literal["auto", "bar", "lines", "off"], stream: IO[str] 
 
 
 class Pace:
-    """Steps per second of this process, and how long the rest will take."""
+    """Steps per second of late, and how long the rest will take."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._began = now()
+        self._seen: deque[tuple[float, int]] = deque()
 
-    def rate(self, moment: Moment) -> float:
-        return (moment.step - moment.start_step) / max(self._now() - self._began, 1e-9)
+    def look(self, moment: Moment) -> None:
+        """Take note of where the run is now."""
+        now = self._now()
+        if not self._seen:
+            self._seen.append((self._began, moment.start_step))
+        self._seen.append((now, moment.step))
+        while self._seen[1][0] <= now - PACE_SECONDS:
+            self._seen.popleft()
+
+    @property
+    def rate(self) -> float:
+        (before, first), (now, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (now - before) if now > before else 0.0
 
     def seconds_left(self, moment: Moment) -> float | None:
         """By the steps that are left, or by the epochs where nobody knows how many steps they will have."""
-        done, left = moment.step - moment.start_step, (moment.total_steps or 0) - moment.step
-        if moment.total_steps is None:
-            epoch = moment.start_epoch if moment.epoch is None else moment.epoch
-            done, left = epoch - moment.start_epoch, (moment.total_epochs or 0) - epoch
+        if moment.total_steps is not None:
+            left = moment.total_steps - moment.step
+            return left / self.rate if self.rate > 0 and left > 0 else None
+        if moment.total_epochs is None or moment.epoch is None:
+            return None
+        done, left = moment.epoch - moment.start_epoch, moment.total_epochs - moment.epoch
         return (self._now() - self._began) / done * left if done > 0 and left > 0 else None
 
 
@@ -65,7 +82,7 @@ def describe(moment: Moment, pace: Pace) -> Iterator[str]:
     done = 0 if moment.epoch is None else moment.epoch + 1
     yield f"epoch {done}" if moment.total_epochs is None else f"epoch {done}/{moment.total_epochs}"
     yield f"step {moment.step}" if moment.total_steps is None else f"step {moment.step}/{moment.total_steps}"
-    yield f"{pace.rate(moment):.3g}/s"
+    yield f"{pace.rate:.3g}/s"
     left = pace.seconds_left(moment)
     if left:
         yield f"{clock_time(left)} left"
@@ -96,11 +113,13 @@ class ProgressLines:
         self._due = now() + LINE_SECONDS
 
     def show(self, moment: Moment) -> None:
+        self._pace.look(moment)
         if self._now() >= self._due:
             self._due = self._now() + LINE_SECONDS
             self._print(moment)
 
     def end(self, moment: Moment) -> None:
+        self._pace.look(moment)
         self._print(moment)
         _ONE_AT_A_TIME.release()
 
@@ -124,6 +143,8 @@ class ProgressBar:
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
             console=console,
             auto_refresh=False,
+            # What a program prints belongs above the bar, unless it goes to a file.
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
         self._pace = Pace()
         self._task = self._bar.add_task("", total=None)
@@ -132,6 +153,7 @@ class ProgressBar:
         self._logging.redirect()
 
     def show(self, moment: Moment) -> None:
+        self._pace.look(moment)
         text = " · ".join(describe(moment, self._pace))
         done, total = moment.step, moment.total_steps
         if total is None:
