@@ -16,7 +16,7 @@ class Options:
     """How the run shows that it gets on: a bar on a terminal, else a line every few seconds."""
     report: bool = True
     """Leave `report.html` in the run's folder when it ends."""
-    gradients_every: int = 100
+    gradients_every: int = 500
     """Gradient steps between two looks at the gradients; 0 for none."""
     system_every: float = 10.0
     """Seconds between two looks at processor, memory, disk and GPU; 0 for none."""

@@ -23,7 +23,7 @@ def sections(run: RunReader) -> Iterator[Section]:
     for title, cards in (
         ("Learning", _learning(run, shown)),
         ("Lessons", _lessons(run, shown)),
-        ("Reward quality", _group(run, shown, "rewards/")),
+        ("Reward quality", _reward_quality(run, shown)),
         ("Time", _time(run, shown)),
         ("Gradients", _gradients(run, shown)),
         ("System", _system(run, shown)),
@@ -95,10 +95,26 @@ def _lessons(run: RunReader, shown: set[str]) -> Iterator[str]:
             yield card(title, line_chart(curves, y_range=limits))
 
 
-def _group(run: RunReader, shown: set[str], prefix: str) -> Iterator[str]:
-    for name in run.names:
-        if name.startswith(prefix) and name not in shown:
+def _reward_quality(run: RunReader, shown: set[str]) -> Iterator[str]:
+    """A chart for each number that changes, one for the failures of all verifiers, and a list of the rest."""
+    prefix, failures = "rewards/", "rewards/failure_rate/"
+    names = [name for name in run.names if name.startswith(prefix) and name not in shown]
+    shown.update(names)
+    rates = [name for name in names if name.startswith(failures)]
+    constant = []
+    for name in names:
+        values = run.series(name).values
+        if name in rates:
+            continue
+        if len(values) > 1 and min(values) == max(values):
+            constant.append(f"<tr><td>{escape(name.removeprefix(prefix))}</td><td>{format_number(values[0])}</td></tr>")
+        else:
             yield _single(run, name, shown, name.removeprefix(prefix))
+    if rates:
+        curves = [_curve(run.series(name), name.removeprefix(failures)) for name in rates]
+        yield card("Failure rate per verifier", line_chart(curves))
+    if constant:
+        yield card("The same all the time", f"<table><tbody>{''.join(constant)}</tbody></table>")
 
 
 def _time(run: RunReader, shown: set[str]) -> Iterator[str]:
