@@ -40,4 +40,4 @@ def test_every_event_is_emitted_by_those_that_its_documentation_names(name: str)
 def test_every_event_is_tested() -> None:
     folders = [ROOT / "core" / "tests", *(ROOT / "plugins").glob("*/tests")]
     tested = sources(folders)
-    assert {name for name in EVENTS if name not in tested} == NOT_YET
+    assert {name for name in EVENTS if name not in tested} <= NOT_YET

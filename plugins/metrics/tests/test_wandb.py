@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from hookline.plugins import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics.sinks import Report
 from hookline_metrics.sinks.wandb_run import CALLS_PER_WRITE, WandbSink
+
+pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="pip install 'hookline-metrics[test]'")
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
