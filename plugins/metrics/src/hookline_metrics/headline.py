@@ -7,7 +7,7 @@ from typing import Final
 
 from hookline_metrics.reading import RunReader
 
-__all__ = ["LOSSES", "REWARDS", "headline", "lesson_scores"]
+__all__ = ["LOSSES", "REWARDS", "VALIDATION_LOSSES", "headline", "lesson_scores"]
 
 LOSSES: Final = ("train/loss", "loss", "train_loss")
 VALIDATION_LOSSES: Final = ("val_avg_loss", "val/loss", "val_loss")
