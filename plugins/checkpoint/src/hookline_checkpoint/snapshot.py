@@ -1,0 +1,73 @@
+"""A run as the bytes of its checkpoint's files, taken on the training thread while nothing changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookline_checkpoint.arrays import ReusedBuffer
+from hookline_checkpoint.contents import Contents
+from hookline_checkpoint.errors import CheckpointError
+from hookline_checkpoint.layout import OPTIMIZER, POLICY, STATE
+from hookline_checkpoint.tree import split_tree
+
+__all__ = ["Snapshot", "SnapshotBuffers"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All of a checkpoint but its manifest. Good until the next one is taken with the same buffers."""
+
+    epoch: int
+    step: int
+    metrics: Mapping[str, float]
+    files: Mapping[str, Sequence[bytes | memoryview]]
+    """The bytes of each file by its name, in the order in which they are to be written."""
+
+
+class SnapshotBuffers:
+    """The memory of one snapshot after another."""
+
+    def __init__(self) -> None:
+        self._policy = ReusedBuffer()
+        self._optimizer = ReusedBuffer()
+
+    def take(self, contents: Contents) -> Snapshot:
+        """Copy all that changes as training goes on."""
+        policy, policy_description = split_tree(contents.policy, "the policy's state_dict()")
+        optimizer, optimizer_description = split_tree(contents.optimizer, "the optimizer's state_dict()")
+        state = {
+            "run_id": contents.run_id,
+            "counters": {"epoch": contents.epoch, "step": contents.step, "agent_step": contents.agent_step},
+            "metrics": contents.metrics,
+            "config": contents.config,
+            "policy": policy_description,
+            "optimizer": optimizer_description,
+            "plugins": contents.plugins,
+        }
+        files: dict[str, Sequence[bytes | memoryview]] = {
+            STATE: [_as_json(state, contents)],
+            POLICY: self._policy.fill(policy),
+            OPTIMIZER: self._optimizer.fill(optimizer),
+        }
+        return Snapshot(contents.epoch, contents.step, dict(contents.metrics), files)
+
+
+def _as_json(state: Mapping[str, Any], contents: Contents) -> bytes:
+    try:
+        return json.dumps(state, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        # Which part it is, only now: looking at each of them beforehand would take as long again at every save.
+        for plugin, saved in contents.plugins.items():
+            _check_json(saved, f"plugin {plugin!r} returned from save_plugin_state what JSON cannot hold")
+        _check_json(contents.config, "state.config holds what JSON cannot")
+        raise
+
+
+def _check_json(value: object, problem: str) -> None:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{problem}: {error}") from error
