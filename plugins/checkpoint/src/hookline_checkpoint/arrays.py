@@ -91,7 +91,7 @@ class ReusedBuffer:
             _copy(name, arrays[name], self._memory[start:stop])
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
-        return [struct.pack("<Q", len(text)) + text, memoryview(self._memory[:end])]
+        return [struct.pack("<Q", len(text)) + text, self._memory[:end].data]
 
 
 def _copy(name: str, array: Any, target: NDArray[numpy.uint8]) -> None:
@@ -155,7 +155,7 @@ class StoredArray(NamedTuple):
 def read_arrays(data: bytes) -> dict[str, StoredArray]:
     """The arrays of a safetensors file by name."""
     try:
-        found = safetensors.deserialize(data)
+        found: list[tuple[str, Any]] = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise InvalidCheckpointError(f"its arrays cannot be read: {error}") from error
     unknown = sorted({entry["dtype"] for _, entry in found} - NAMES.keys())

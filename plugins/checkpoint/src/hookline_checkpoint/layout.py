@@ -6,7 +6,17 @@ import re
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DISCARDED", "MANIFEST", "OPTIMIZER", "POLICY", "STAGING", "STATE", "find_checkpoints", "name_of_epoch"]
+__all__ = [
+    "DISCARDED",
+    "FILES",
+    "MANIFEST",
+    "OPTIMIZER",
+    "POLICY",
+    "STAGING",
+    "STATE",
+    "find_checkpoints",
+    "name_of_epoch",
+]
 
 FORMAT: Final = "hookline-checkpoint"
 VERSION: Final = 1
@@ -15,6 +25,7 @@ POLICY: Final = "policy.safetensors"
 OPTIMIZER: Final = "optimizer.safetensors"
 STATE: Final = "state.json"
 MANIFEST: Final = "manifest.json"
+FILES: Final = (POLICY, OPTIMIZER, STATE, MANIFEST)
 
 NAME: Final = re.compile(r"epoch-(\d{6,18})(\.replaced)?", re.ASCII)
 STAGING: Final = ".staging-"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline_checkpoint.contents import Contents
+from hookline_checkpoint.differences import as_plain_data
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.layout import find_checkpoints
 from hookline_checkpoint.options import Options
@@ -25,7 +26,7 @@ logger = logging.getLogger("hookline.checkpoint")
 
 
 class CheckpointManager:
-    """Saves a run's state to its folder in the background, and restores it: `CheckpointManager("runs/mine", keep_last=2)`.
+    """Saves a run to its folder in the background, and restores it: `CheckpointManager("runs/mine", keep_last=2)`.
 
     :param run_dir: the run's folder; None for the one in the run's state.
     :param options: what `Options` has.
@@ -37,6 +38,7 @@ class CheckpointManager:
         self._saver: Saver | None = None
         self._uploads = Uploads(self.options.wandb_every)
         self._latest: CheckpointRecord | None = None
+        self._damaged: list[Path] = []
         self._has_missed_metric = False
 
     def folder(self, state: TrainerState) -> Path | None:
@@ -54,7 +56,7 @@ class CheckpointManager:
     def begin(self, state: TrainerState) -> None:
         """A run begins. A new one is kept from mixing its checkpoints with those of another."""
         folder = self.folder(state)
-        self._saver, self._latest = None, None
+        self._saver, self._latest, self._damaged = None, None, []
         self._uploads = Uploads(self.options.wandb_every)
         if folder is None:
             logger.warning("the run has no folder, so no checkpoints are saved")
@@ -66,7 +68,8 @@ class CheckpointManager:
                 "go on with that run by --resume (resume=True), or give the new run another folder"
             )
 
-    def must_wait(self) -> bool:
+    @property
+    def is_writing(self) -> bool:
         """Whether a checkpoint is still being written, so that the next cannot be taken yet."""
         return self._saver is not None and self._saver.is_writing
 
@@ -79,7 +82,7 @@ class CheckpointManager:
         folder = self.folder(state)
         assert folder is not None
         if self._saver is None or self._saver.folder != folder:
-            self._saver = Saver(folder, self.options.keep())
+            self._saver = Saver(folder, self.options.keep(), self._damaged)
         metrics = _finite(state.eval_scores)
         self._look_for_metric(metrics)
         self._saver.start(
@@ -89,7 +92,7 @@ class CheckpointManager:
                 step=state.step,
                 agent_step=state.agent_step,
                 metrics=metrics,
-                config=state.config,
+                config=as_plain_data(state.config),
                 policy=state_dict_of("policy", state.policy),
                 optimizer=state_dict_of("optimizer", state.optimizer),
                 plugins=dict(plugins),
@@ -112,10 +115,10 @@ class CheckpointManager:
 
     # -- wandb ----------------------------------------------------------------------------------------------------
 
-    def offer_upload(self, record: CheckpointRecord, wandb_run: Any, *, is_final: bool) -> None:
-        """Make a durable checkpoint an artifact of the wandb run, if there is one and it is time."""
-        assert self._saver is not None
-        self._uploads.offer(record, wandb_run, self._saver.retention, is_final=is_final)
+    def offer_upload(self, wandb_run: Any, *, is_final: bool) -> None:
+        """Make the newest checkpoint an artifact of the wandb run, if there is one and it is time."""
+        if self._saver is not None and self._latest is not None:
+            self._uploads.offer(self._latest, wandb_run, self._saver.retention, is_final=is_final)
 
     def finish_upload(self, *, wait: bool = False) -> str | None:
         """The address of the artifact that was made since the last call, if one was."""
@@ -137,9 +140,10 @@ class CheckpointManager:
                     f"none of the {len(skipped)} checkpoints in {folder} is valid, the newest for this "
                     f"reason: {skipped[0]}; restore them from elsewhere, or begin anew in another folder"
                 )
-            logger.warning("there is no checkpoint in %s yet: the run begins anew", folder)
+            logger.info("there is no checkpoint in %s yet: the run begins anew", folder)
             return None
         restore(state, loaded)
+        self._damaged = [error.path for error in skipped if error.path is not None]
         contents = loaded.contents
         self._latest = record_of(loaded)
         self._uploads = Uploads(self.options.wandb_every, last=contents.epoch)

@@ -33,7 +33,7 @@ class Options:
         if self.keep_best < 0:
             raise ValueError(f"keep_best must be at least 0, got {self.keep_best}")
         if self.keep_best and self.best_metric is None:
-            raise ValueError("keep_best needs best_metric: the name of an evaluation score, such as 'eval/success_rate'")
+            raise ValueError("keep_best needs best_metric, the name of a score in state.eval_scores")
         if self.wandb_every < 0:
             raise ValueError(f"wandb_every must be at least 0, got {self.wandb_every}")
 

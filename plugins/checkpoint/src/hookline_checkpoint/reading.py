@@ -53,7 +53,9 @@ def read_checkpoint(path: Path) -> Loaded:
         size = len(manifest) + sum(map(len, files.values()))
         return Loaded(path, _parse(files), size, hashlib.sha256(manifest).hexdigest())
     except InvalidCheckpointError as error:
-        raise InvalidCheckpointError(f"{path}: {error}") from error
+        named = InvalidCheckpointError(f"{path}: {error}")
+        named.path = path
+        raise named from error
 
 
 def read_metrics(path: Path) -> dict[str, float]:

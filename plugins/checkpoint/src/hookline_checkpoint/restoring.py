@@ -32,19 +32,16 @@ def restore(state: TrainerState, loaded: Loaded) -> None:
 
 def _compare_configs(state: TrainerState, loaded: Loaded) -> None:
     differences = config_differences(loaded.contents.config, state.config)
-    if "task" in differences:
-        before, now = differences["task"]
+    before, now = differences.get("task", ("", ""))
+    # A task in a file is named by the file's path, and the file may have been moved with the run.
+    if before.rpartition("/")[2] != now.rpartition("/")[2]:
         raise CheckpointError(
             f"{loaded.path} was saved by a run of the task {before}, and this run's task is {now}: "
             "resume the same task, or give the new run another folder"
         )
     if differences:
         shown = "; ".join(f"{key} was {before}, is {now}" for key, (before, now) in differences.items())
-        logger.warning(
-            "the run goes on from %s with another configuration, so it will not be the run that was begun: %s",
-            loaded.path,
-            shown,
-        )
+        logger.warning("the run goes on from %s with a configuration that differs: %s", loaded.path, shown)
 
 
 def _load(part: Part, target: Any, saved: Any, loaded: Loaded) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -43,10 +43,14 @@ def to_keep(newest_first: Sequence[tuple[Path, Mapping[str, float]]], keep: Keep
 
 
 class Retention:
-    """Removes what need not be kept. All it knows of earlier checkpoints it reads from them."""
+    """Removes what need not be kept. All it knows of earlier checkpoints it reads from them.
 
-    def __init__(self, keep: Keep) -> None:
+    :param damaged: checkpoints that are known to be no good. They do not count as kept, and go with the next that do.
+    """
+
+    def __init__(self, keep: Keep, damaged: Iterable[Path] = ()) -> None:
         self.keep = keep
+        self._damaged = set(damaged)
         self._scores: dict[Path, Mapping[str, float]] = {}
         self._in_use: set[Path] = set()
         self._lock = threading.Lock()
@@ -63,10 +67,12 @@ class Retention:
     def prune(self, newest: Path, metrics: Mapping[str, float]) -> None:
         """Remove older ones after a checkpoint became durable; that one and those with later epochs stay."""
         self._scores[newest] = metrics
+        self._damaged.discard(newest)
         try:
             found = find_checkpoints(newest.parent)
             found = found[found.index(newest) :]
-            kept = to_keep([(path, self._scores_of(path)) for path in found], self.keep)
+            intact = [(path, self._scores_of(path)) for path in found if path not in self._damaged]
+            kept = to_keep(intact, self.keep)
             for path in found:
                 if path not in kept:
                     self._discard(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +19,9 @@ __all__ = ["Saver"]
 class Saver:
     """Saves to one folder, one checkpoint at a time: the memory of a snapshot is that of the one before."""
 
-    def __init__(self, folder: Path, keep: Keep) -> None:
+    def __init__(self, folder: Path, keep: Keep, damaged: Iterable[Path] = ()) -> None:
         self.folder = folder
-        self.retention = Retention(keep)
+        self.retention = Retention(keep, damaged)
         self._buffers = SnapshotBuffers()
         self._writing: _Writing | None = None
 

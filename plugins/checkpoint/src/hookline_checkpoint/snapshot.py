@@ -59,15 +59,16 @@ def _as_json(state: Mapping[str, Any], contents: Contents) -> bytes:
     try:
         return json.dumps(state, allow_nan=False).encode()
     except (TypeError, ValueError):
-        # Which part it is, only now: looking at each of them beforehand would take as long again at every save.
+        # Which plugin it is, only now: looking at each of them beforehand would take as long again at every save.
         for plugin, saved in contents.plugins.items():
-            _check_json(saved, f"plugin {plugin!r} returned from save_plugin_state what JSON cannot hold")
-        _check_json(contents.config, "state.config holds what JSON cannot")
+            _check_json(plugin, saved)
         raise
 
 
-def _check_json(value: object, problem: str) -> None:
+def _check_json(plugin: str, saved: object) -> None:
     try:
-        json.dumps(value, allow_nan=False)
+        json.dumps(saved, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{problem}: {error}") from error
+        raise CheckpointError(
+            f"plugin {plugin!r} returned from save_plugin_state what JSON cannot hold: {error}"
+        ) from error

@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import Any, Final
 
+from hookline_checkpoint.layout import FILES
 from hookline_checkpoint.retention import Retention
 from hookline_hookspecs import CheckpointRecord
 
@@ -83,7 +84,8 @@ def _log_artifact(record: CheckpointRecord, wandb_run: Any) -> str:
         type="checkpoint",
         metadata={"epoch": record.epoch, "step": record.step, "metrics": record.metrics},
     )
-    artifact.add_dir(str(record.path))
+    for name in FILES:
+        artifact.add_file(str(record.path / name))
     # The alias names this one for good; the version is wandb's to give, and offline it is not known yet.
     alias = record.path.name
     wandb_run.log_artifact(artifact, aliases=["latest", alias])
