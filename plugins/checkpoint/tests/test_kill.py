@@ -2,7 +2,11 @@
 
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from hookline_checkpoint.reading import newest_valid
 
@@ -56,10 +60,18 @@ for _ in sys.stdin:
 """
 
 
-def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where that can be: a killed process takes no file system with it, and a disk makes saves slow."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(folder: Path) -> None:
     last = 0
     in_the_middle = 0
-    command = [sys.executable, "-c", KILL_AGAIN_AND_AGAIN, str(tmp_path)]
+    command = [sys.executable, "-c", KILL_AGAIN_AND_AGAIN, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as killer:
         assert killer.stdin is not None
         assert killer.stdout is not None
@@ -67,8 +79,8 @@ def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
             killer.stdin.write("\n")
             killer.stdin.flush()
             assert killer.stdout.readline() == "killed\n"
-            in_the_middle += any(path.name.startswith(".") for path in tmp_path.iterdir())
-            found, skipped = newest_valid(tmp_path)
+            in_the_middle += any(path.name.startswith(".") for path in folder.iterdir())
+            found, skipped = newest_valid(folder)
             assert not skipped
             if found is None:
                 assert last == 0, "there was a valid checkpoint, and now there is none"

@@ -1,6 +1,7 @@
 """Checkpoints as artifacts of a wandb run, offline: what a later `wandb sync` would send."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def test_checkpoints_become_artifacts_at_an_interval_of_their_own(
     assert uris == [None, f"{prefix}epoch-000020", None, f"{prefix}epoch-000040", f"{prefix}epoch-000041"]
     wandb_run.finish()
     (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    told = log.read_bytes()  # what `wandb sync` sends; its texts stand in it as they are
+    while b"epoch-000041" not in (told := log.read_bytes()):  # what `wandb sync` sends, with its texts as they are
+        time.sleep(0.01)
     assert [f"epoch-0000{epoch}".encode() in told for epoch in (10, 20, 30, 40, 41)] == [False, True, False, True, True]
     for name in (b"manifest.json", b"state.json", b"policy.safetensors", b"optimizer.safetensors"):
         assert name in told

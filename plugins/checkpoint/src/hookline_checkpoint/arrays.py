@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import struct
 import sys
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
 
-__all__ = ["Arrays", "ReusedBuffer", "StoredArray", "is_torch_tensor", "read_arrays", "type_name"]
+__all__ = ["Arrays", "ReusedBuffer", "StoredArray", "is_torch_tensor", "read_arrays", "size_of", "type_name"]
 
 Arrays: TypeAlias = dict[str, Any]
 """Arrays of any framework by name, as they are in the run: they change as training goes on."""
@@ -73,25 +74,41 @@ class ReusedBuffer:
     def __init__(self) -> None:
         self._memory = numpy.empty(0, numpy.uint8)
 
+    def reserve(self, size: int) -> None:
+        """Take memory from the system, which does not hand it over before it is written to."""
+        if len(self._memory) < size:
+            self._memory = numpy.empty(size, numpy.uint8)
+            self._memory[:: mmap.PAGESIZE] = 0
+
     def fill(self, arrays: Mapping[str, Any]) -> list[bytes | memoryview]:
         """Copy arrays here, and return the bytes of their file. These are good until the next call."""
-        # Great numbers first, so that every array begins at a multiple of its number's size.
-        names = sorted(arrays, key=lambda name: -TYPES[type_name(arrays[name])].size)
-        header: dict[str, dict[str, Any]] = {}
-        end = 0
-        for name in names:
-            start, stored = end, TYPES[type_name(arrays[name])]
-            shape = [int(length) for length in arrays[name].shape]
-            end = start + math.prod(shape) * stored.size
-            header[name] = {"dtype": stored.code, "shape": shape, "data_offsets": [start, end]}
-        if len(self._memory) < end:
-            self._memory = numpy.empty(end, numpy.uint8)
-        for name in names:
-            start, stop = header[name]["data_offsets"]
+        header, size = _lay_out(arrays)
+        if len(self._memory) < size:
+            self._memory = numpy.empty(size, numpy.uint8)
+        for name, entry in header.items():
+            start, stop = entry["data_offsets"]
             _copy(name, arrays[name], self._memory[start:stop])
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
-        return [struct.pack("<Q", len(text)) + text, self._memory[:end].data]
+        return [struct.pack("<Q", len(text)) + text, self._memory[:size].data]
+
+
+def size_of(arrays: Mapping[str, Any]) -> int:
+    """How much memory arrays take."""
+    return _lay_out(arrays)[1]
+
+
+def _lay_out(arrays: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]:
+    """Where each array lies in its file, as the file's header says it, and how long they are together."""
+    header: dict[str, dict[str, Any]] = {}
+    end = 0
+    # Great numbers first, so that every array begins at a multiple of its number's size.
+    for name in sorted(arrays, key=lambda name: -TYPES[type_name(arrays[name])].size):
+        start, stored = end, TYPES[type_name(arrays[name])]
+        shape = [int(length) for length in arrays[name].shape]
+        end = start + math.prod(shape) * stored.size
+        header[name] = {"dtype": stored.code, "shape": shape, "data_offsets": [start, end]}
+    return header, end
 
 
 def _copy(name: str, array: Any, target: NDArray[numpy.uint8]) -> None:

@@ -77,15 +77,25 @@ class CheckpointManager:
         """Whether the newest checkpoint is of just this moment."""
         return self._latest is not None and (self._latest.epoch, self._latest.step) == (state.epoch, state.step)
 
+    def prepare(self, state: TrainerState) -> None:
+        """Make ready for the first save, once policy and optimizer are as large as they get."""
+        saver = self._saver_of(state)
+        if saver is not None:
+            saver.prepare(state_dict_of("policy", state.policy), state_dict_of("optimizer", state.optimizer))
+
+    def _saver_of(self, state: TrainerState) -> Saver | None:
+        folder = self.folder(state)
+        if folder is not None and (self._saver is None or self._saver.folder != folder):
+            self._saver = Saver(folder, self.options.keep(), self._damaged)
+        return None if folder is None else self._saver
+
     def start(self, state: TrainerState, plugins: Mapping[str, dict[str, Any]]) -> None:
         """Copy the run as it is, and have it written. What was begun before must be finished."""
-        folder = self.folder(state)
-        assert folder is not None
-        if self._saver is None or self._saver.folder != folder:
-            self._saver = Saver(folder, self.options.keep(), self._damaged)
+        saver = self._saver_of(state)
+        assert saver is not None
         metrics = _finite(state.eval_scores)
         self._look_for_metric(metrics)
-        self._saver.start(
+        saver.start(
             Contents(
                 run_id=state.run_id,
                 epoch=state.epoch,

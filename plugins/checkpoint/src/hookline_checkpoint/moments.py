@@ -26,6 +26,7 @@ class CheckpointMoments:
     def __init__(self, checkpoint_manager: CheckpointManager, emit: Emit | None) -> None:
         self.checkpoint_manager = checkpoint_manager
         self._events = emit
+        self._is_prepared = False
 
     @property
     def _emit(self) -> Emit:
@@ -46,6 +47,7 @@ class CheckpointMoments:
                 f"a {type(other).__name__} and a {type(self).__name__} would both save this run's checkpoints: "
                 "disable the installed plugin (-p no:checkpoint), or add no hook"
             )
+        self._is_prepared = False
         self.checkpoint_manager.begin(state)
 
     @hookimpl
@@ -85,6 +87,9 @@ class CheckpointMoments:
 
     @hookimpl(scope="driver")
     def post_training_step(self, state: TrainerState) -> None:
+        if not self._is_prepared:
+            self._is_prepared = True
+            self.checkpoint_manager.prepare(state)
         if not self.checkpoint_manager.is_idle:
             self._look(state)
 

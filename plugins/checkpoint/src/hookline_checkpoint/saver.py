@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.retention import Keep, Retention
@@ -24,6 +25,14 @@ class Saver:
         self.retention = Retention(keep, damaged)
         self._buffers = SnapshotBuffers()
         self._writing: _Writing | None = None
+        self._preparing: threading.Thread | None = None
+
+    def prepare(self, policy: Any, optimizer: Any) -> None:
+        """Have memory for snapshots taken from the system beside training: it can take longer than a snapshot."""
+        if self._preparing is None:
+            reserve = self._buffers.reserve(policy, optimizer)
+            self._preparing = threading.Thread(target=reserve, name="hookline-checkpoint-memory")
+            self._preparing.start()
 
     @property
     def is_busy(self) -> bool:
@@ -37,6 +46,8 @@ class Saver:
     def start(self, contents: Contents) -> None:
         """Copy the contents, and have them written. Nothing may be under way."""
         assert self._writing is None, "one save at a time"
+        if self._preparing is not None:
+            self._preparing.join()
         writing = _Writing(self.folder, self.retention, self._buffers.take(contents))
         writing.thread.start()
         self._writing = writing

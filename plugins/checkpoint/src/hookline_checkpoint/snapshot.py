@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookline_checkpoint.arrays import ReusedBuffer
+from hookline_checkpoint.arrays import ReusedBuffer, size_of
 from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.layout import OPTIMIZER, POLICY, STATE
@@ -33,6 +33,16 @@ class SnapshotBuffers:
     def __init__(self) -> None:
         self._policy = ReusedBuffer()
         self._optimizer = ReusedBuffer()
+
+    def reserve(self, policy: Any, optimizer: Any) -> Callable[[], None]:
+        """Look how much memory these will take, and return what takes it: that may be called on any thread."""
+        sizes = [size_of(split_tree(part, "it")[0]) for part in (policy, optimizer)]
+
+        def reserve() -> None:
+            self._policy.reserve(sizes[0])
+            self._optimizer.reserve(sizes[1])
+
+        return reserve
 
     def take(self, contents: Contents) -> Snapshot:
         """Copy all that changes as training goes on."""
