@@ -123,7 +123,9 @@ def stall(folder: Path) -> Table:
         table.add(
             [name, format_seconds(best), format_seconds(median), of_plain], name=name, seconds=best, median=median
         )
-    table.remarks.append(f"the first save of the run, with memory that is used for the first time: {format_seconds(first)}")
+    table.remarks.append(
+        f"the first save of the run, with memory that is used for the first time: {format_seconds(first)}"
+    )
     return table
 
 
