@@ -33,7 +33,7 @@ docs: $(VENV)/.installed ## Write docs/events.md anew from the hookspecs
 
 bench: $(VENV)/.installed ## Measure the promises of the design
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
-	for script in dispatch rollout sampling rewards ppo; do $(BIN)/python benchmarks/$$script.py; done
+	for script in dispatch rollout sampling rewards ppo checkpoint; do $(BIN)/python benchmarks/$$script.py; done
 
 dist: $(VENV)/.installed ## Build every wheel and try them in an empty environment
 	$(BIN)/python tests/try_wheels.py $(DISTRIBUTIONS)

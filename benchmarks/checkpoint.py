@@ -1,18 +1,15 @@
 """How long a checkpoint of 200 MB keeps the training thread, beside `torch.save` followed by an fsync.
 
-    python benchmarks/checkpoint.py [--json FILE] [--folder DIR]
+    python benchmarks/checkpoint.py [--json FILE]
 
-The state is a policy and Adam's two moments of it. Hookline's thread copies it into memory and goes on; `torch.save` has it
-on disk when it returns. Both write to the same file system (default: where temporary files go; a file system in memory
-would flatter neither disk nor promise). Rounds take turns, and each contender is judged by its best; what a save takes
-until it is durable is shown besides, and is not a part of the promise. It takes about a minute.
+The state is a policy and Adam's two moments of it. Hookline's thread copies it into memory and goes on; `torch.save`
+has it on disk when it returns. Both write to the file system of the current folder. They take turns, and each is judged
+by its best; what a save takes until it is durable is shown besides, and is no part of the promise. It takes half a minute.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -21,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from measuring import Table, describe_machine, format_seconds, report
+from measuring import Table, describe_machine, format_seconds, json_option, report
 from torch import nn
 
 from hookline import PluginManager
@@ -130,13 +127,7 @@ def stall(folder: Path) -> Table:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was measured, in seconds, as JSON")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="a folder on the file system to write to")
-    arguments = parser.parse_args()
+    json_file = json_option(__doc__)
     torch.set_num_threads(1)
-    place = Path(tempfile.mkdtemp(dir=arguments.folder))
-    try:
-        report(describe_machine("torch", "safetensors", "hookline-checkpoint"), [stall(place)], arguments.json)
-    finally:
-        shutil.rmtree(place)
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        report(describe_machine("torch", "safetensors", "hookline-checkpoint"), [stall(Path(folder))], json_file)

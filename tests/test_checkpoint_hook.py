@@ -72,7 +72,9 @@ def test_the_documents_example_saves_and_resumes(tmp_path: Path) -> None:
     later, _ = train(tmp_path / "two", configuration(7, True, tmp_path / "two"), CheckpointManager(), Watcher())
     assert starts == [4]
     assert weights(later) == weights(whole)
-    assert later.optimizer.state_dict()["state"][0]["exp_avg"].equal(whole.optimizer.state_dict()["state"][0]["exp_avg"])
+    assert later.optimizer.state_dict()["state"][0]["exp_avg"].equal(
+        whole.optimizer.state_dict()["state"][0]["exp_avg"]
+    )
 
 
 def test_another_hook_can_ask_for_the_checkpoint_hook(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from hookline_checkpoint import Options
 from hookline_checkpoint.contents import Contents
-from hookline_checkpoint.layout import find_checkpoints
 from hookline_checkpoint.reading import newest_valid
 from hookline_checkpoint.retention import Keep, Retention
 from hookline_checkpoint.saver import Saver

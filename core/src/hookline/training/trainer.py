@@ -119,6 +119,7 @@ class Trainer:
         self.policy = self.state.policy = module
         self.optimizer = self.state.optimizer = step.optimizer
         self._parameters = step.parameters.values
+        self._losses = losses
         return step
 
     # -- use ------------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class Trainer:
             )
             raise RankError(
                 f"the ranks do not start at the same point of the run ({shown}): they see different checkpoints. "
-                f"Give all of them the same folder, on a file system that they share; this rank's is {self.state.run_dir}"
+                f"Give all of them the same folder, on a file system that they share; here it is {self.state.run_dir}"
             )
 
     def _share_progress(self) -> None:
@@ -197,7 +198,7 @@ class Trainer:
         self._restored_from = "Trainer.load_state_dict"
 
     def progress(self) -> dict[str, Any]:
-        """Generators, data order, and what the loop keeps, by rank; all that JSON can hold."""
+        """Generators, data order, and what the loop and the losses keep, by rank; all that JSON can hold."""
         ranks = self._progress_of_ranks or [self._own_progress()]
         return {"ranks": ranks}
 
@@ -206,6 +207,7 @@ class Trainer:
             "generators": take_generators(),
             "order": self._order.bit_generator.state,
             "loop": self.loop.state_dict(),
+            "losses": {loss.name: loss.state_dict() for loss in self._losses},
         }
 
     def load_progress(self, progress: Mapping[str, Any]) -> None:
@@ -220,3 +222,5 @@ class Trainer:
         restore_generators(own["generators"])
         self._order.bit_generator.state = own["order"]
         self.loop.load_state_dict(own["loop"])
+        for loss in self._losses:
+            loss.load_state_dict(own["losses"].get(loss.name, {}))
