@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,6 +40,12 @@ class GradientStep:
             weight_decay=config.weight_decay,
             fused=True,
         )
+
+    def sharing(self, losses: Sequence[Loss], config: OptimizerConfig) -> GradientStep:
+        """Steps with other losses, learning rate and norm, but the same policy, optimizer and ranks."""
+        other = copy.copy(self)
+        other.losses, other.config = losses, config
+        return other
 
     def take(
         self, batch: Mapping[str, Tensor] | None, state: TrainerState, experience: Experience | None = None
