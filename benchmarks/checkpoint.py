@@ -4,7 +4,8 @@
 
 The state is a policy and Adam's two moments of it. Hookline's thread copies it into memory and goes on; `torch.save`
 has it on disk when it returns. Both write to the file system of the current folder. They take turns, and each is judged
-by its best; what a save takes until it is durable is shown besides, and is no part of the promise. It takes half a minute.
+by its best; what a save takes until it is durable is shown besides, and is no part of the promise. It takes
+half a minute.
 """
 
 from __future__ import annotations

@@ -16,14 +16,16 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("jax")
 
-EPOCHS = {"cartpole": 24, "addition": 40}
-KILLS = (-1, 7)
-"""The checkpoint after which each life ends; -1 for a life that ends before there is any."""
+EPOCHS = {"cartpole": 24, "arithmetic": 10}
+
+KILLS = {"cartpole": (-1, 7), "arithmetic": (4, 7)}
+"""The checkpoint after which each life ends; -1 for a life that ends before there is any. The warm start of `arithmetic`
+is over by its seventh epoch."""
 
 
 def start(task: str, folder: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "hookline", "train", task, "--run-dir", str(folder), "--epochs", str(EPOCHS[task])]
-    options = ["-o", "checkpoint.every=2", *more]
+    options = ["-o", "checkpoint.every=1", *more]
     # What JAX has compiled in one life it need not compile in the next.
     cache = {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     return subprocess.Popen(
@@ -37,7 +39,7 @@ def start(task: str, folder: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def finish(run: subprocess.Popen[str]) -> str:
-    output, _ = run.communicate(timeout=200)
+    output, _ = run.communicate(timeout=400)
     assert run.returncode == 0, output
     return output
 
@@ -65,19 +67,19 @@ def outcome(folder: Path, epochs: int) -> tuple[bytes, bytes, Any]:
     return (
         (path / "policy.safetensors").read_bytes(),
         (path / "optimizer.safetensors").read_bytes(),
-        {name: state[name] for name in ("counters", "policy", "optimizer", "plugins", "metrics")},
+        {name: state[name] for name in ("counters", "policy", "optimizer", "metrics")} | state["plugins"]["trainer"],
     )
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("task", EPOCHS)
 def test_a_run_killed_and_resumed_ends_bit_for_bit_as_one_that_was_not(task: str, tmp_path: Path) -> None:
     delays = random.Random(task)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(start(task, whole))
-    for epoch in KILLS:
+    for epoch in KILLS[task]:
         resume = ["--resume"] if killed.exists() else []
         kill_after(start(task, killed, *resume), killed, epoch, delays.uniform(0, 0.1))
-    assert KILLS[-1] <= newest(killed) < EPOCHS[task] - 1, "the run was through before it was killed"
+    assert KILLS[task][-1] <= newest(killed) < EPOCHS[task] - 1, "the run was through before it was killed"
     assert "resumed from" in finish(start(task, killed, "--resume"))
     assert outcome(killed, EPOCHS[task]) == outcome(whole, EPOCHS[task])

@@ -2,10 +2,12 @@ import json
 import os
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from hookline.plugins import PluginManager
@@ -169,6 +171,26 @@ def test_a_run_that_fails_waits_for_what_is_being_written_and_saves_nothing_more
     hookline_manager.emit.on_training_failed(state=state, error=KeyboardInterrupt())
     assert saved_epochs(tmp_path) == ["epoch-000010"]
     assert [event.arguments["checkpoint"].epoch for event in hookline_events.of("on_checkpoint_saved")] == [10]
+
+
+def test_the_first_save_takes_no_memory_that_a_step_could_not_take_before(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run
+) -> None:
+    checkpoint()
+    state = run(epoch=9)
+    state.policy.weight = numpy.zeros(2_000_000)
+    hookline_manager.emit.post_training_step(state=state, report_data={})
+    while any(thread.name == "hookline-checkpoint-memory" for thread in threading.enumerate()):
+        time.sleep(0.001)
+    tracemalloc.start()
+    try:
+        state.epoch = 10
+        hookline_manager.emit.on_epoch_end(state=state)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    hookline_manager.emit.on_training_complete(state=state)
+    assert peak < state.policy.weight.nbytes / 4
 
 
 def test_a_failure_to_write_ends_the_run_at_the_next_look(

@@ -70,7 +70,6 @@ def test_an_answer_may_be_as_short_as_its_episode_says(hookline_manager: PluginM
     assert [report.message for report in reports["length"]] == ["1 word", "1 word, fewer than 10"]
 
 
-
 @pytest.mark.parametrize(
     ("response", "result", "message"),
     [
