@@ -95,6 +95,15 @@ def test_a_hook_knows_the_address_of_its_latest_artifact(
     assert hook.latest_wandb_uri == state.latest_checkpoint_uri == "wandb://tries/r1-checkpoint:epoch-000005"
 
 
+def test_the_last_checkpoint_of_a_short_run_becomes_an_artifact_too(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, wandb_run: Any
+) -> None:
+    checkpoint()
+    state = with_wandb(run(epoch=0), wandb_run)
+    hookline_manager.emit.on_training_complete(state=state)
+    assert state.latest_checkpoint_uri == "wandb://tries/r1-checkpoint:epoch-000000"
+
+
 class Wandb:
     """A wandb run of which each artifact waits, or fails."""
 

@@ -20,7 +20,7 @@ from hookline_checkpoint.saver import Saver
 from hookline_checkpoint.uploads import Uploads
 from hookline_hookspecs import CheckpointRecord, TrainerState
 
-__all__ = ["CheckpointManager"]
+__all__ = ["CheckpointManager", "record_of"]
 
 logger = logging.getLogger("hookline.checkpoint")
 
@@ -36,7 +36,7 @@ class CheckpointManager:
         self.options = Options(**options)
         self._run_dir = None if run_dir is None else Path(run_dir)
         self._saver: Saver | None = None
-        self._uploads = Uploads(self.options.wandb_every)
+        self._uploads = Uploads()
         self._latest: CheckpointRecord | None = None
         self._damaged: list[Path] = []
         self._has_missed_metric = False
@@ -57,7 +57,7 @@ class CheckpointManager:
         """A run begins. A new one is kept from mixing its checkpoints with those of another."""
         folder = self.folder(state)
         self._saver, self._latest, self._damaged = None, None, []
-        self._uploads = Uploads(self.options.wandb_every)
+        self._uploads = Uploads()
         if folder is None:
             logger.warning("the run has no folder, so no checkpoints are saved")
             return
@@ -128,7 +128,8 @@ class CheckpointManager:
     def offer_upload(self, wandb_run: Any, *, is_final: bool) -> None:
         """Make the newest checkpoint an artifact of the wandb run, if there is one and it is time."""
         if self._saver is not None and self._latest is not None:
-            self._uploads.offer(self._latest, wandb_run, self._saver.retention, is_final=is_final)
+            every = self.options.wandb_every
+            self._uploads.offer(self._latest, wandb_run, self._saver.retention, every=every, is_final=is_final)
 
     def finish_upload(self, *, wait: bool = False) -> str | None:
         """The address of the artifact that was made since the last call, if one was."""
@@ -156,7 +157,7 @@ class CheckpointManager:
         self._damaged = [error.path for error in skipped if error.path is not None]
         contents = loaded.contents
         self._latest = record_of(loaded)
-        self._uploads = Uploads(self.options.wandb_every, last=contents.epoch)
+        self._uploads = Uploads(contents.epoch)
         logger.info("resumed from %s: epoch %d is complete, step %d", loaded.path, contents.epoch, contents.step)
         return loaded
 

@@ -130,8 +130,9 @@ class CheckpointMoments:
         self._save(state)
         self._look(state, wait=True)
         self._look_at_uploads(state, wait=True)
-        self._offer_upload(state, is_final=True)
-        self._look_at_uploads(state, wait=True)
+        if self.checkpoint_manager.is_idle:
+            self._offer_upload(state, is_final=True)
+            self._look_at_uploads(state, wait=True)
         state.shared["checkpoint"].pop("saver", None)
 
     @hookimpl(scope="driver")

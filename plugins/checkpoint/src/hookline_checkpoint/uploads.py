@@ -22,13 +22,11 @@ class Uploads:
     """Hands durable checkpoints to wandb, one at a time and off the training thread. Its failures are told, not raised:
     the checkpoint itself is safe.
 
-    :param every: epochs between two artifacts; 0 for none.
-    :param last: the epoch of the last one before this run began or was resumed.
+    :param resumed: the epoch that the run goes on from, None for a new run; the next artifact is counted from there.
     """
 
-    def __init__(self, every: int, last: int = 0) -> None:
-        self._every = every
-        self._last = last
+    def __init__(self, resumed: int | None = None) -> None:
+        self._last = resumed
         self._thread: threading.Thread | None = None
         self._uri: str | None = None
 
@@ -37,11 +35,17 @@ class Uploads:
         """Whether there is an artifact whose end `finish` has not told yet."""
         return self._thread is not None
 
-    def offer(self, record: CheckpointRecord, wandb_run: Any, retention: Retention, *, is_final: bool) -> None:
-        """Make an artifact of a checkpoint, if it is time for one; the run's final one always is."""
-        if wandb_run is None or not self._every or record.path is None or self._thread is not None:
+    def offer(
+        self, record: CheckpointRecord, wandb_run: Any, retention: Retention, *, every: int, is_final: bool
+    ) -> None:
+        """Make an artifact of a checkpoint, if it is time for one; the run's final one always is.
+
+        :param every: epochs between two artifacts; 0 for none.
+        """
+        if wandb_run is None or not every or record.path is None or self._thread is not None:
             return
-        if record.epoch == self._last or not (is_final or record.epoch // self._every > self._last // self._every):
+        is_due = record.epoch // every > (self._last or 0) // every
+        if record.epoch == self._last or not (is_due or is_final):
             return
         self._last = record.epoch
         retention.hold(record.path)
