@@ -62,7 +62,8 @@ class RolloutLoop:
         state = session.state
         state.experience = self.experience
         self._hand_over_weights(session)
-        for epoch in session.epochs(until=self._is_learnt):
+        # On one rank is enough: a plugin may have said so on rank 0 alone.
+        for epoch in session.epochs(until=lambda: self._step.ranks.any(self._is_over(session))):
             if self._warm_start is not None and not self._warm_start.is_over:
                 self._warm_start.run_epoch(session)
                 self._hand_over_weights(session)
@@ -79,8 +80,8 @@ class RolloutLoop:
             self._go_through_experience(session)
         session.end_train_phase()
 
-    def _is_learnt(self) -> bool:
-        return self._step.ranks.any(self._worker.is_complete)
+    def _is_over(self, session: Session) -> bool:
+        return self._worker.is_complete or session.is_told_to_stop()
 
     def _play(self, session: Session) -> None:
         """The rollout phase: rollouts, and what losses make of them."""
