@@ -1,5 +1,7 @@
 """A run with a small policy and optimizer, which need no framework."""
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -115,3 +117,17 @@ def folder(tmp_path: Path, write: Write) -> Path:
     for epoch in (10, 20):
         write(epoch)
     return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A disk on which every fsync waits until the event is set."""
+    may_go_on = threading.Event()
+    fsync = os.fsync
+
+    def wait(descriptor: int) -> None:
+        assert may_go_on.wait(60)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    return may_go_on

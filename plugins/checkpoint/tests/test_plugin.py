@@ -1,5 +1,4 @@
 import json
-import os
 import threading
 import time
 import tracemalloc
@@ -29,20 +28,6 @@ class Counter:
     @hookimpl
     def save_plugin_state(self) -> dict[str, Any]:
         return {"count": self.count}
-
-
-@pytest.fixture
-def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """A disk on which every fsync waits until the event is set."""
-    may_go_on = threading.Event()
-    fsync = os.fsync
-
-    def wait(descriptor: int) -> None:
-        assert may_go_on.wait(60)
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", wait)
-    return may_go_on
 
 
 def saved_epochs(run_dir: Path) -> list[str]:

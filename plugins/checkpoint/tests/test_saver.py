@@ -16,20 +16,6 @@ from hookline_checkpoint.retention import Keep
 from hookline_checkpoint.saver import Saver
 
 
-@pytest.fixture
-def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """A disk on which every fsync waits until the event is set."""
-    may_go_on = threading.Event()
-    fsync = os.fsync
-
-    def wait(descriptor: int) -> None:
-        assert may_go_on.wait(60)
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", wait)
-    return may_go_on
-
-
 def test_weights_that_change_while_they_are_written_are_saved_as_they_were(
     tmp_path: Path, slow_disk: threading.Event
 ) -> None:
