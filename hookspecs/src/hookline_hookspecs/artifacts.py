@@ -24,6 +24,8 @@ class CheckpointRecord:
     size_bytes: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     """The scores it was saved with; retention of the best goes by one of them."""
+    fingerprint: str = ""
+    """Tells its contents from all others, so that processes can say whether they mean the same."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import hookline
 from hookline.plugins.manager import PluginManager
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
-from hookline.training.errors import TrainingError
+from hookline.training.errors import RankError, TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
 from hookline.training.gradient_step import GradientStep
 from hookline.training.hook_styles import register_hook
@@ -151,6 +151,7 @@ class Trainer:
         self.policy = self.state.policy = module
         self.optimizer = self.state.optimizer = step.optimizer
         self._parameters = step.parameters.values
+        self._losses = losses
         return step
 
     # -- use ------------------------------------------------------------------------------------------------------
@@ -168,6 +169,7 @@ class Trainer:
             with Session(
                 self.plugins, self.state, rollouts=self._rollouts_made, restored_from=self._restored_from
             ) as session:
+                self._check_start(session)
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
                 self.ranks.broadcast_(self._parameters.data)
                 try:
@@ -180,6 +182,25 @@ class Trainer:
             self.plugins.unregister(evaluator, EVALUATOR)
             self.plugins.unregister(resume_point, NAME)
         return self.state
+
+    def _check_start(self, session: Session) -> None:
+        """Each rank has restored the run by itself: that all found the same must not be taken for granted."""
+        restored = session.restored
+        start = {
+            "epoch": session.start_epoch,
+            "step": self.state.step,
+            "goes on from": getattr(restored, "fingerprint", restored) or "nothing",
+        }
+        starts = self.ranks.gather(start)
+        if any(other != starts[0] for other in starts):
+            shown = "; ".join(
+                f"rank {rank}: {', '.join(f'{name} {value}' for name, value in own.items())}"
+                for rank, own in enumerate(starts)
+            )
+            raise RankError(
+                f"the ranks do not start at the same point of the run ({shown}): they see different checkpoints. "
+                f"Give all of them the same folder, on a file system that they share; here it is {self.state.run_dir}"
+            )
 
     def _share_progress(self) -> None:
         """Know all ranks' progress before the epoch ends: whoever saves it then is on rank 0 alone, and cannot ask."""
@@ -211,7 +232,7 @@ class Trainer:
         self._restored_from = "Trainer.load_state_dict"
 
     def progress(self) -> dict[str, Any]:
-        """Generators, data order, and what the loop keeps, by rank; all that JSON can hold."""
+        """Generators, data order, and what the loop and the losses keep, by rank; all that JSON can hold."""
         ranks = self._progress_of_ranks or [self._own_progress()]
         return {"ranks": ranks}
 
@@ -220,6 +241,7 @@ class Trainer:
             "generators": take_generators(),
             "order": self._order.bit_generator.state,
             "loop": self.loop.state_dict(),
+            "losses": {loss.name: loss.state_dict() for loss in self._losses},
         }
 
     def load_progress(self, progress: Mapping[str, Any]) -> None:
@@ -234,3 +256,5 @@ class Trainer:
         restore_generators(own["generators"])
         self._order.bit_generator.state = own["order"]
         self.loop.load_state_dict(own["loop"])
+        for loss in self._losses:
+            loss.load_state_dict(own["losses"].get(loss.name, {}))
