@@ -82,8 +82,9 @@ def try_hookspecs_alone(folder: Path, wheels: dict[str, str]) -> None:
 
 def try_everything(folder: Path, wheels: dict[str, str], projects: list[str]) -> None:
     environment = Environment(folder / "together")
-    with_testing = {**wheels, "hookline": f"{wheels['hookline']}[testing]"}
-    environment.install(*with_testing.values(), "hypothesis", "pytest-timeout", cwd=folder)
+    extras = {"hookline": "[testing]", "hookline-hookspecs": ""}
+    with_testing = [f"{wheel}{extras.get(name, '[test]')}" for name, wheel in wheels.items()]
+    environment.install(*with_testing, "hypothesis", "pytest-timeout", cwd=folder)
     unwanted = environment.installed(folder) & FRAMEWORKS
     assert not unwanted, f"the plugins bring {unwanted}"
     listing = json.loads(environment.run("hookline", "plugins", "--json", cwd=folder))

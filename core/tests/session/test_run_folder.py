@@ -137,6 +137,27 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_and_says_
     assert "there is nothing to resume from" in caplog.text
 
 
+def test_a_run_that_cannot_be_resumed_keeps_the_config_that_it_has(
+    tmp_path: Path, hookline_manager: PluginManager
+) -> None:
+    class Refuses:
+        critical = True
+
+        @hookimpl
+        def restore_training_run(self, state: TrainerState) -> None:
+            if state.config["size"] != 1:
+                raise HooklineError("of another size")
+
+    hookline_manager.register(Refuses())
+    folder = tmp_path / "run"
+    with Session(hookline_manager, TrainerState(run_dir=folder, config={"size": 1})):
+        pass
+    other = TrainerState(run_dir=folder, config={"size": 2}, resume=True)
+    with pytest.raises(HooklineError, match="of another size"), Session(hookline_manager, other):
+        pass
+    assert json.loads((folder / "config.json").read_text())["size"] == 1
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (

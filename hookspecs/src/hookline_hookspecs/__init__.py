@@ -25,6 +25,7 @@ from hookline_hookspecs.artifacts import CheckpointRecord, EvaluationRequest, Ev
 from hookline_hookspecs.context import HookContext
 from hookline_hookspecs.emit import Emit
 from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
+from hookline_hookspecs.errors import HooklineError
 from hookline_hookspecs.markers import PROJECT_NAME, Clock, Kind, Scope, hookimpl, hookspec
 from hookline_hookspecs.schedules import At, Cycle, Every, Schedule
 from hookline_hookspecs.state import LiveObjectError, Shared, TrainerState
@@ -48,6 +49,7 @@ __all__ = [
     "EvaluationResult",
     "Every",
     "HookContext",
+    "HooklineError",
     "Kind",
     "LiveObjectError",
     "ReplayRecord",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from pluggy import PluginValidationError
 
+from hookline_hookspecs import HooklineError
+
 __all__ = [
     "ConfigError",
     "ConfigFault",
@@ -18,10 +20,6 @@ __all__ = [
     "PluginError",
     "did_you_mean",
 ]
-
-
-class HooklineError(Exception):
-    """The base of all errors that Hookline raises itself."""
 
 
 @dataclass(frozen=True)

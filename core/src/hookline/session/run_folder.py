@@ -21,7 +21,7 @@ from typing import Any, Final
 from hookline.plugins.errors import HooklineError
 from hookline_hookspecs.redaction import redact_text
 
-__all__ = ["RunFolderError", "claimed_run_folder", "read_config"]
+__all__ = ["RunFolderError", "claimed_run_folder", "read_config", "write_config"]
 
 CONFIG: Final = "config.json"
 LOCK: Final = ".lock"
@@ -35,8 +35,8 @@ class RunFolderError(HooklineError):
 
 
 @contextmanager
-def claimed_run_folder(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Iterator[None]:
-    """Have a folder to oneself, with the config in it.
+def claimed_run_folder(folder: Path, *, resume: bool) -> Iterator[None]:
+    """Have a folder to oneself.
 
     :param resume: the folder must hold a run; otherwise it must not.
     """
@@ -55,10 +55,16 @@ def claimed_run_folder(folder: Path, config: Mapping[str, Any], *, resume: bool)
     with _locked(path / LOCK, folder):
         _claimed_here.add(path)
         try:
-            _write_atomically(path / CONFIG, json.dumps(config, indent=2) + "\n")
             yield
         finally:
             _claimed_here.discard(path)
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write what the run in a folder was told; whoever reads it never sees half of it."""
+    temporary = folder / f".{CONFIG}.new"
+    temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(folder / CONFIG)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -105,9 +111,3 @@ def _this_process() -> str:
     command = redact_text(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     return f"process {os.getpid()} on {socket.gethostname()} ({command}) since {since}\n"
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +14,7 @@ from hookline.plugins.errors import HooklineError
 from hookline.plugins.listing import list_plugins
 from hookline.plugins.manager import PluginManager
 from hookline.session.means import RunningMeans
-from hookline.session.run_folder import claimed_run_folder
+from hookline.session.run_folder import claimed_run_folder, write_config
 from hookline.session.signals import sigterm_as_exception
 from hookline.session.state_check import StateCheck
 from hookline_hookspecs import TrainerState
@@ -53,6 +54,7 @@ class Session:
         # A state of somebody else's making may know nothing of folders and resuming.
         self._resume: bool = getattr(state, "resume", False)
         self._rollouts = rollouts
+        self._write_config: Callable[[], None] = lambda: None
         self._means = RunningMeans()
         self._cleanup = ExitStack()
 
@@ -83,7 +85,10 @@ class Session:
         active = [own for own in list_plugins(self.plugins, self.plugins.installed) if own.state == "active"]
         config["plugins"] = {own.name: {"version": own.version, "options": own.options} for own in active}
         if run_dir is not None and self.plugins.rank == 0:
-            cleanup.enter_context(claimed_run_folder(run_dir, config, resume=self._resume))
+            cleanup.enter_context(claimed_run_folder(run_dir, resume=self._resume))
+            self._write_config = partial(write_config, run_dir, config)
+        if not self._resume:
+            self._write_config()
 
     def _begin(self) -> None:
         state = self.state
@@ -92,8 +97,11 @@ class Session:
         self._announce("on_new_training_run")
         self.restored = restored = self.restored or self.emit.restore_training_run(state=state)
         self._check.after("restore_training_run")
-        if self._resume and restored is None:
-            logger.warning("there is nothing to resume from in %s: the run begins anew", state.run_dir)
+        if self._resume:
+            # Not before: a run that cannot be resumed with this config keeps the one it has.
+            self._write_config()
+            if restored is None:
+                logger.warning("there is nothing to resume from in %s: the run begins anew", state.run_dir)
         if restored is not None:
             self.plugins.set_clocks(
                 step=state.step, epoch=state.epoch, rollout=-1 if self._rollouts is None else self._rollouts()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hookline_hookspecs import HooklineError
+
 __all__ = ["CheckpointError", "InvalidCheckpointError"]
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(HooklineError, RuntimeError):
     """A checkpoint cannot be saved, or a run cannot go on from one."""
 
 

@@ -16,6 +16,8 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from hookline_hookspecs import HooklineError
+
 __all__ = ["Endpoint", "EndpointError", "reason_to_refuse"]
 
 METADATA: Final = frozenset(
@@ -30,7 +32,7 @@ NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 _NOT_IN_AN_ADDRESS = re.compile(r"[^\x21-\x7e]")
 
 
-class EndpointError(ValueError):
+class EndpointError(HooklineError, ValueError):
     """An address that no message may be sent to."""
 
 

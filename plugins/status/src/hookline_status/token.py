@@ -6,6 +6,8 @@ import os
 import re
 from typing import Final
 
+from hookline_hookspecs import HooklineError
+
 __all__ = ["TOKEN_VARIABLE", "TokenError", "authorization"]
 
 TOKEN_VARIABLE: Final = "HOOKLINE_STATUS_TOKEN"
@@ -13,7 +15,7 @@ TOKEN_VARIABLE: Final = "HOOKLINE_STATUS_TOKEN"
 _NOT_IN_A_HEADER = re.compile(r"[^\x21-\x7e]")
 
 
-class TokenError(ValueError):
+class TokenError(HooklineError, ValueError):
     """A token that cannot be sent as a header."""
 
 
