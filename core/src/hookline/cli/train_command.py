@@ -7,18 +7,15 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.markup import escape
 
+from hookline.cli.outcome import print_outcome
 from hookline.plugins.errors import HooklineError
 from hookline.plugins.settings import read_settings
-
-if TYPE_CHECKING:
-    from hookline.training import Trainer
 
 __all__ = ["train"]
 
@@ -76,7 +73,7 @@ def train(
         console.print(f"stopped. {_how_to_go_on(task, folder)}", soft_wrap=True, markup=False)
         sys.exit(130)
     if trainer.ranks.rank == 0:
-        _print_outcome(trainer, folder)
+        print_outcome(trainer, folder, Console(highlight=False))
 
 
 def _new_folder(task: str) -> Path:
@@ -88,10 +85,3 @@ def _how_to_go_on(task: str, folder: Path) -> str:
     if not (folder / "checkpoints").is_dir():
         return "Nothing was saved, so there is nothing to go on with."
     return "Go on with " + shlex.join(["hookline", "train", task, "--run-dir", str(folder), "--resume"])
-
-
-def _print_outcome(trainer: Trainer, folder: Path) -> None:
-    console = Console(highlight=False)
-    state = trainer.state
-    console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1} epochs, {state.step:,} gradient steps")
-    console.print(f"files   {escape(str(folder))}", soft_wrap=True)

@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Final
+
 from hookline.plugins.manager import PluginManager
+from hookline.rollout import CurriculumConfig
 from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
 from hookline.training.tasks.task import task
 from hookline.training.trainer import Trainer
+from hookline_hookspecs import Rollout, TrainerState, hookimpl
 
-__all__ = ["cartpole"]
+__all__ = ["UntilSolved", "cartpole"]
+
+SOLVED: Final = 475.0
+EPISODES: Final = 100
+
+
+class UntilSolved:
+    """Ends the run once the last 100 episodes that training itself played have a mean return of 475."""
+
+    def __init__(self) -> None:
+        self._returns: deque[float] = deque(maxlen=EPISODES)
+
+    @hookimpl
+    def on_rollout_end(self, rollout: Rollout) -> None:
+        self._returns.extend(episode.reward for episode in rollout.episodes if episode.reward is not None)
+
+    @hookimpl
+    def on_epoch_end(self, state: TrainerState) -> None:
+        mean = sum(self._returns) / EPISODES
+        if len(self._returns) == EPISODES and mean >= SOLVED:
+            state.stop_reason = f"solved: the last {EPISODES} episodes have a mean return of {mean:.0f}"
+
+    @hookimpl
+    def save_plugin_state(self) -> dict[str, list[float]]:
+        return {"returns": list(self._returns)}
+
+    @hookimpl
+    def load_plugin_state(self, saved: dict[str, dict[str, list[float]]]) -> None:
+        self._returns.extend(saved.get("until-solved", {}).get("returns", []))
 
 
 @task(
-    epochs=100,
-    losses={"ppo_actor": {"entropy": 0.0}, "ppo_critic": {"gamma": 0.98, "gae_lambda": 0.8, "clip": None}},
-    optimizer=OptimizerConfig(learning_rate=1e-3),
-    rollout=RolloutConfig(num_environments=8, steps_per_rollout=32, minibatches=1, update_epochs=20),
+    epochs=80,
+    losses={
+        "ppo_actor": {"entropy": 0.0, "anneal_clip": True},
+        "ppo_critic": {"gamma": 0.98, "gae_lambda": 0.8, "clip": None},
+    },
+    optimizer=OptimizerConfig(learning_rate=3e-3),
+    rollout=RolloutConfig(num_environments=64, steps_per_rollout=64, minibatches=8, update_epochs=3),
 )
 def cartpole(config: TrainerConfig, plugins: PluginManager) -> Trainer:
-    """PPO on CartPole."""
-    return Trainer(config, plugins=plugins)
+    """PPO on CartPole-v1, until it is solved."""
+    plugins.register(UntilSolved(), "until-solved")
+    lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
+    return Trainer(config, lessons, plugins=plugins)

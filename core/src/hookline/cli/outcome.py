@@ -1,0 +1,56 @@
+"""What `hookline train` says in the end: how far the run came, how each lesson stands, and where the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from hookline.rollout import Curriculum
+    from hookline.training import Trainer
+
+__all__ = ["print_outcome"]
+
+EVALUATIONS: Final = ("eval", "inference.eval")
+"""Where the scores of a lesson are looked for: the evaluation plugin's, then the rollout worker's own."""
+
+
+def print_outcome(trainer: Trainer, folder: Path, console: Console) -> None:
+    state = trainer.state
+    console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1} epochs, {state.step:,} gradient steps")
+    if state.stop_reason is not None:
+        console.print(f"ended early: {escape(state.stop_reason)}")
+    if trainer.worker is not None:
+        console.print(_lessons(trainer.worker.curriculum, state.eval_scores))
+    console.print(f"files    {escape(str(folder))}", soft_wrap=True)
+    if (folder / "report.html").exists():
+        console.print(f"report   {escape(str(folder / 'report.html'))}", soft_wrap=True)
+
+
+def _lessons(curriculum: Curriculum, scores: Mapping[str, float]) -> Table:
+    table = Table()
+    table.add_column("lesson")
+    table.add_column("standing")
+    for heading in ("success in training", "success in evaluation", "mean reward"):
+        table.add_column(heading, justify="right")
+    for name, standing in curriculum.standings.items():
+        success = _score(scores, name, "success_rate")
+        reward = _score(scores, name, "mean_reward", "avg_reward")
+        table.add_row(
+            escape(name),
+            "graduated" if standing.graduated else "being learnt" if standing.unlocked else "locked",
+            "-" if standing.success is None else f"{standing.success:.0%}",
+            "-" if success is None else f"{success:.0%}",
+            "-" if reward is None else f"{reward:.4g}",
+        )
+    return table
+
+
+def _score(scores: Mapping[str, float], lesson: str, *names: str) -> float | None:
+    keys = [f"{evaluation}/{lesson}/{name}" for evaluation in EVALUATIONS for name in names]
+    return next((scores[key] for key in keys if key in scores), None)
