@@ -38,21 +38,21 @@ class WithDropout(nn.Module):
         return self.dropout(self.embedding(tokens)) @ self.embedding.weight.T
 
 
-def supervised(epochs: int, plugins: PluginManager, seed: int = 0, run_dir: Path | None = None) -> Trainer:
-    config = TrainerConfig(epochs=epochs, seed=seed, run_dir=run_dir, supervised=SupervisedConfig(batch_size=4))
+def supervised(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
+    config = TrainerConfig(epochs=epochs, seed=seed, supervised=SupervisedConfig(batch_size=4), **fields)
     config.optimizer.anneal = False
     return Trainer(config, policy=WithDropout(), dataset=EXAMPLES, plugins=plugins)
 
 
-def control(epochs: int, plugins: PluginManager, seed: int = 0, run_dir: Path | None = None) -> Trainer:
+def control(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
     sizes = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=2)
-    config = TrainerConfig(epochs=epochs, seed=seed, run_dir=run_dir, rollout=sizes)
+    config = TrainerConfig(epochs=epochs, seed=seed, rollout=sizes, **fields)
     config.optimizer.anneal = False
     lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
     return Trainer(config, lessons, MLPPolicy(4, Discrete(2), hidden=(8,)), plugins=plugins)
 
 
-def text(epochs: int, plugins: PluginManager, seed: int = 0, run_dir: Path | None = None) -> Trainer:
+def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
     from hookline.policies import TransformerPolicy
     from hookline.rollout.text import CharacterTokenizer
 
@@ -73,7 +73,7 @@ def text(epochs: int, plugins: PluginManager, seed: int = 0, run_dir: Path | Non
     config = TrainerConfig(
         epochs=epochs,
         seed=seed,
-        run_dir=run_dir,
+        **fields,
         losses={"grpo": {"kl": 0.1}},
         rollout=RolloutConfig(minibatches=2, update_epochs=1, rollouts_per_epoch=2),
     )
@@ -178,7 +178,7 @@ def test_a_run_that_was_stopped_resumes_from_its_checkpoint_to_the_same_end(
     plugins.register(StopsAfter(11))
     with pytest.raises(Stop):
         mode(14, plugins, run_dir=tmp_path / "run").train()
-    resumed = mode(14, with_checkpoints(resume=True), run_dir=tmp_path / "run")
+    resumed = mode(14, with_checkpoints(resume=True), run_dir=tmp_path / "run", resume=True)
     resumed.train()
     assert_same(weights(whole), weights(resumed))
     assert resumed.state.step == whole.state.step

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import hookline
 from hookline import PluginManager, hookimpl
 from hookline.plugins.offers import DuplicateOfferError
-from hookline.training import RolloutConfig, TrainerConfig
-from hookline.training.tasks import cartpole, find_task
+from hookline.plugins.settings import Settings
+from hookline.session import RunFolderError
+from hookline.training import RolloutConfig, Task, Trainer, TrainerConfig
+from hookline.training.config import as_plain_data, from_plain_data
+from hookline.training.errors import TrainerConfigError, UnknownTaskError
+from hookline.training.runs import rebuild_trainer
+from hookline.training.tasks import find_task
+from hookline.training.tasks.cartpole import cartpole
 
 
 class Offers:
@@ -24,8 +32,8 @@ class Offers:
 
 def test_a_task_makes_a_trainer_that_runs(hookline_manager: PluginManager) -> None:
     assert find_task("cartpole", hookline_manager) is cartpole
-    config = TrainerConfig(epochs=1, rollout=RolloutConfig(4, 8, minibatches=2, update_epochs=1))
-    assert cartpole(config, hookline_manager).train().step == 2
+    sizes = RolloutConfig(4, 8, minibatches=2, update_epochs=1)
+    assert cartpole.trainer(hookline_manager, epochs=1, rollout=sizes).train().step == 2
 
 
 def test_a_plugin_brings_tasks(hookline_manager: PluginManager) -> None:
@@ -37,3 +45,78 @@ def test_a_task_that_is_given_twice_is_an_error_that_names_both(hookline_manager
     hookline_manager.register(Offers(cartpole=cartpole), "one")
     with pytest.raises(DuplicateOfferError, match="hookline itself and plugin 'one' both give a task 'cartpole'"):
         find_task("addition", hookline_manager)
+
+
+OWN_TASK = """
+from hookline.training import RolloutConfig, Trainer, task
+from neighbour import EPOCHS
+
+@task(epochs=EPOCHS, rollout=RolloutConfig(4, 8, minibatches=2, update_epochs=1))
+def balance(config, plugins):
+    return Trainer(config, plugins=plugins)
+
+def plain(config, plugins):
+    return Trainer(config, plugins=plugins)
+
+number = 5
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    file = tmp_path / "own_file.py"
+    file.write_text(OWN_TASK)
+    (tmp_path / "neighbour.py").write_text("EPOCHS = 3")
+    return file
+
+
+def test_a_task_is_found_in_a_file_beside_what_the_file_imports(
+    own_file: Path, hookline_manager: PluginManager
+) -> None:
+    found = find_task(f"{own_file}:balance", hookline_manager)
+    assert isinstance(found, Task)
+    assert found.config.epochs == 3
+    assert isinstance(find_task(f"{own_file}:plain", hookline_manager).trainer(hookline_manager), Trainer)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{file}", r"say which task of '.*own_file.py' is meant, as .*own_file.py:NAME; it has balance"),
+        ("{file}:balanse", r"there is no 'balanse' in '.*own_file.py' \(did you mean 'balance'\?\)"),
+        ("{file}:number", r"is a int and no task: a task is a function \(config, plugins\) -> Trainer"),
+        ("nowhere/task.py:balance", r"there is no file 'nowhere/task.py'"),
+        ("cartpol", r"there is no task 'cartpol' \(did you mean 'cartpole'\?\); known are .*path/to/file.py:NAME"),
+    ],
+)
+def test_a_task_that_is_not_there_is_an_error_that_helps(
+    name: str, message: str, own_file: Path, hookline_manager: PluginManager
+) -> None:
+    with pytest.raises(UnknownTaskError, match=message):
+        find_task(name.format(file=own_file), hookline_manager)
+
+
+def test_a_trainer_is_built_again_from_the_folder_of_its_run(own_file: Path, tmp_path: Path) -> None:
+    trainer = hookline.train(
+        f"{own_file}:balance", run_dir=tmp_path / "run", epochs=1, seed=7, settings=Settings(allowed={})
+    )
+    again = rebuild_trainer(tmp_path / "run")
+    assert again.state.run_dir is None
+    assert as_plain_data(again.config) == {**as_plain_data(trainer.config), "run_dir": None}
+
+
+def test_a_run_of_no_task_cannot_be_built_again(tmp_path: Path) -> None:
+    config = TrainerConfig(1, run_dir=tmp_path / "run", rollout=RolloutConfig(4, 8, minibatches=2, update_epochs=1))
+    hookline.train(config, settings=Settings(allowed={}))
+    with pytest.raises(RunFolderError, match=r"was not started by the name of a task.*hookline train TASK"):
+        rebuild_trainer(tmp_path / "run")
+
+
+def test_a_task_takes_no_parts_of_ones_own() -> None:
+    with pytest.raises(hookline.plugins.errors.HooklineError, match="a task has its own policy"):
+        hookline.train("cartpole", policy=object(), settings=Settings(allowed={}))
+
+
+def test_a_config_of_another_version_names_what_does_not_fit() -> None:
+    with pytest.raises(TrainerConfigError, match=r"epochs: .*got 'many'"):
+        from_plain_data(TrainerConfig, {"epochs": "many"})

@@ -53,6 +53,10 @@ class TrainerState:
     """Names the run in tables and in messages to other systems."""
     run_dir: Path | None = None
     """The run's folder, or None for a run that leaves no files."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """What the run was told, as JSON can hold it, without secrets. `config.json` in the run's folder is this."""
+    resume: bool = False
+    """The user wants the run to go on from what its folder holds."""
 
     epoch: int = 0
     """The current epoch, 0-based."""

@@ -14,6 +14,7 @@ import hookline
 from hookline.cli.hooks_command import hooks
 from hookline.cli.new_plugin import new_plugin
 from hookline.cli.plugins_command import plugins
+from hookline.cli.train_command import train
 from hookline.plugins.discovery import load_plugins
 from hookline.plugins.errors import HooklineError
 from hookline.plugins.manager import PluginManager
@@ -21,7 +22,12 @@ from hookline.plugins.settings import read_settings
 
 __all__ = ["main"]
 
-OWN_COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {"plugins": plugins, "hooks": hooks, "new-plugin": new_plugin}
+OWN_COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {
+    "train": train,
+    "plugins": plugins,
+    "hooks": hooks,
+    "new-plugin": new_plugin,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -35,11 +35,11 @@ def main(
     :param settings: which installed plugins are wanted, and how (default: those of this folder and environment).
     """
     from hookline.training import Trainer
-    from hookline.training.tasks import supervised_addition
+    from hookline.training.tasks.addition import addition
 
     with plugins_for_a_run(settings=settings) as plugins:
         if dataset is None:
-            trainer = supervised_addition(config, plugins)
+            trainer = addition.trainer(plugins) if config is None else addition.build(config, plugins)
         else:
             trainer = Trainer(
                 config, policy=policy, dataset=dataset, validation_dataset=validation_dataset, plugins=plugins

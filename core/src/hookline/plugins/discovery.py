@@ -226,6 +226,7 @@ class PluginLoader:
 
     def register(self) -> None:
         """Register what `prepare` has made, those that others require before them."""
+        self.manager.installed = self.records
         overrides = {}
         for record in self._active():
             overrides[record.name], faults = self._blueprints[record.name].overrides(

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from hookline.plugins.discovery import PluginRecord
 from hookline.plugins.manager import PluginManager
-from hookline.redaction import redact
+from hookline_hookspecs.redaction import redact
 
 __all__ = ["PluginListing", "list_plugins"]
 

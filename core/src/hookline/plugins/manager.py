@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
 
@@ -21,6 +21,9 @@ from hookline.plugins.implementations import Implementation, check_implementatio
 from hookline.plugins.ordering import Constraints, constraints_of, sort_by_constraints
 from hookline.plugins.timing import PluginTimer
 from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule
+
+if TYPE_CHECKING:
+    from hookline.plugins.discovery import PluginRecord
 
 __all__ = ["Overrides", "PluginManager"]
 
@@ -53,6 +56,8 @@ class PluginManager(pluggy.PluginManager):
         super().__init__(PROJECT_NAME)
         self.rank: Final = rank
         self.faults: Final = FaultLedger()
+        self.installed: list[PluginRecord] = []
+        """What became of the installed plugins, where they were loaded into this manager."""
         self._lock = threading.RLock()
         handler = FaultHandler(self.faults, self._rebuild_emitters)
         self._background = Background(

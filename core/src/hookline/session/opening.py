@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,23 @@ from hookline.plugins.settings import Settings
 from hookline.plugins.summary import print_summary
 from hookline.session.session import Session
 from hookline_hookspecs import TrainerState
+from hookline_hookspecs.redaction import redact
 
 __all__ = ["open_session", "plugins_for_a_run"]
 
 
 @contextmanager
-def plugins_for_a_run(*, rank: int | None = None, settings: Settings | None = None) -> Iterator[PluginManager]:
+def plugins_for_a_run(
+    *, rank: int | None = None, settings: Settings | None = None, profile: bool = False
+) -> Iterator[PluginManager]:
     """The installed plugins; at the end their background work is done, and what went wrong with them is shown.
 
     :param rank: this process among those of the run (default: what torchrun says, else 0).
+    :param profile: measure what each plugin costs, and show it in the end.
     """
     plugins = open_plugins(rank=int(os.environ.get("RANK", "0")) if rank is None else rank, settings=settings)
+    if profile:
+        plugins.enable_timing()
     try:
         yield plugins
     finally:
@@ -44,6 +50,8 @@ def open_session(
     total_steps: int | None = None,
     rank: int = 0,
     world_size: int = 1,
+    config: Mapping[str, Any] | None = None,
+    resume: bool = False,
     settings: Settings | None = None,
 ) -> Iterator[Session]:
     """Open a run of your own loop; plugins find in the state what you give here.
@@ -51,12 +59,16 @@ def open_session(
     :param run_dir: the run's folder, where plugins leave their files; its name is the run's. None for no files.
     :param policy: what is trained. A checkpoint needs its `state_dict()` and `load_state_dict()`, others nothing.
     :param rank: this process among `world_size` ones, where the loop is data-parallel.
+    :param config: what else the run was told, as JSON can hold it; kept in `config.json`, but for secrets.
+    :param resume: go on from what the folder holds; an installed plugin restores it.
     :param settings: which plugins are wanted, and how (default: those of this folder and environment).
     """
     folder = None if run_dir is None else Path(run_dir)
     state = TrainerState(
         run_id="" if folder is None else folder.name,
         run_dir=folder,
+        config=redact(config or {}),
+        resume=resume,
         policy=policy,
         optimizer=optimizer,
         total_epochs=total_epochs,

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
+from hookline.plugins.errors import HooklineError
+from hookline.plugins.listing import list_plugins
 from hookline.plugins.manager import PluginManager
 from hookline.session.means import RunningMeans
+from hookline.session.run_folder import claimed_run_folder
 from hookline.session.signals import sigterm_as_exception
 from hookline.session.state_check import StateCheck
 from hookline_hookspecs import TrainerState
 
 __all__ = ["Session"]
+
+logger = logging.getLogger("hookline.session")
 
 
 class Session:
@@ -24,10 +30,16 @@ class Session:
     completes the run; leaving it by an exception, Ctrl-C or SIGTERM fails it, and the error goes up.
 
     :param rollouts: how many rollouts have been made, where there is a rollout worker; asked after a run was restored.
+    :param restored_from: what the state was put back from already; plugins are not asked to restore it then.
     """
 
     def __init__(
-        self, plugins: PluginManager, state: TrainerState, *, rollouts: Callable[[], int] | None = None
+        self,
+        plugins: PluginManager,
+        state: TrainerState,
+        *,
+        rollouts: Callable[[], int] | None = None,
+        restored_from: str | None = None,
     ) -> None:
         self.plugins = plugins
         self.emit = plugins.emit
@@ -36,14 +48,21 @@ class Session:
         """The epoch that training starts with: 0, or the one after the last that a restored run completed."""
         self.final_val_loss: float | None = None
         """The loss of the validation at the last step; None as long as there was none."""
+        # A state of somebody else's making may know nothing of folders and resuming.
+        self._resume: bool = getattr(state, "resume", False)
         self._rollouts = rollouts
+        self._restored_from = restored_from
         self._means = RunningMeans()
         self._cleanup = ExitStack()
 
     # -- beginning and end ----------------------------------------------------------------------------------------
 
     def __enter__(self) -> Session:
-        self._cleanup.enter_context(sigterm_as_exception())
+        self._check_can_resume()
+        with ExitStack() as cleanup:
+            self._claim_folder(cleanup)
+            cleanup.enter_context(sigterm_as_exception())
+            self._cleanup = cleanup.pop_all()
         try:
             self._begin()
         except BaseException as error:
@@ -51,13 +70,29 @@ class Session:
             raise
         return self
 
+    def _check_can_resume(self) -> None:
+        if self._resume and not self.plugins.hook.restore_training_run.get_hookimpls():
+            raise HooklineError(
+                "resuming needs a plugin that restores runs, and none is active: pip install hookline-checkpoint, "
+                "or see `hookline plugins` for why it is off"
+            )
+
+    def _claim_folder(self, cleanup: ExitStack) -> None:
+        config, run_dir = getattr(self.state, "config", {}), getattr(self.state, "run_dir", None)
+        active = [own for own in list_plugins(self.plugins, self.plugins.installed) if own.state == "active"]
+        config["plugins"] = {own.name: {"version": own.version, "options": own.options} for own in active}
+        if run_dir is not None and self.plugins.rank == 0:
+            cleanup.enter_context(claimed_run_folder(run_dir, config, resume=self._resume))
+
     def _begin(self) -> None:
         state = self.state
         self._check = StateCheck(self.plugins, state)
         self.plugins.set_clocks(step=-1, epoch=-1, rollout=-1)
         self._announce("on_new_training_run")
-        restored = self.emit.restore_training_run(state=state)
+        restored = self._restored_from or self.emit.restore_training_run(state=state)
         self._check.after("restore_training_run")
+        if self._resume and restored is None:
+            logger.warning("there is nothing to resume from in %s: the run begins anew", state.run_dir)
         if restored is not None:
             self.plugins.set_clocks(
                 step=state.step, epoch=state.epoch, rollout=-1 if self._rollouts is None else self._rollouts()

@@ -16,6 +16,7 @@ from hookline.training.config import OptimizerConfig, RolloutConfig, SupervisedC
 from hookline.training.experience import Experience  # noqa: E402
 from hookline.training.hook_styles.trainer_hook import TrainerHook  # noqa: E402
 from hookline.training.losses.loss import Loss  # noqa: E402
+from hookline.training.tasks.task import Task, task  # noqa: E402
 from hookline.training.trainer import Trainer  # noqa: E402
 from hookline_hookspecs import TrainerState  # noqa: E402
 
@@ -25,8 +26,10 @@ __all__ = [
     "OptimizerConfig",
     "RolloutConfig",
     "SupervisedConfig",
+    "Task",
     "Trainer",
     "TrainerConfig",
     "TrainerHook",
     "TrainerState",
+    "task",
 ]

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from hookline.plugins.validation import validation_faults
 from hookline.training.errors import TrainerConfigError
 
-__all__ = ["OptimizerConfig", "RolloutConfig", "SupervisedConfig", "TrainerConfig"]
+__all__ = [
+    "OptimizerConfig",
+    "RolloutConfig",
+    "SupervisedConfig",
+    "TrainerConfig",
+    "as_plain_data",
+    "check_config",
+    "from_plain_data",
+]
+
+Config = TypeVar("Config", bound="TrainerConfig")
 
 
 @dataclass
@@ -64,6 +77,10 @@ class TrainerConfig:
     seed: int = 0
     run_dir: Path | None = None
     """The run's folder; None for a run that leaves no files."""
+    resume: bool = False
+    """Go on from what the run's folder holds; an installed plugin restores it."""
+    task: str | None = None
+    """What the run is called on the command line, where it is one that `hookline train` knows."""
     losses: Mapping[str, Mapping[str, Any]] | None = None
     """The options of each loss by the loss's name; None for those that suit the data:
     `sft` for a dataset, `ppo_actor` and `ppo_critic` for control, `grpo` for text."""
@@ -100,3 +117,25 @@ def check_config(config: TrainerConfig) -> None:
         faults.append(f"rank_timeout_seconds must be greater than 0, got {config.rank_timeout_seconds!r}")
     if faults:
         raise TrainerConfigError(f"{type(config).__name__}: " + "; ".join(faults))
+
+
+def as_plain_data(value: Any) -> Any:
+    """A config as JSON can hold it. What it cannot hold, such as a function, is there as text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {own.name: as_plain_data(getattr(value, own.name)) for own in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): as_plain_data(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_plain_data(inner) for inner in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value) if isinstance(value, Path) else repr(value)
+
+
+def from_plain_data(kind: type[Config], data: Mapping[str, Any]) -> Config:
+    """The config that `as_plain_data` was given."""
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        faults = "; ".join(map(str, validation_faults(error, kind)))
+        raise TrainerConfigError(f"this is no {kind.__name__} of this version of Hookline: {faults}") from error

@@ -13,8 +13,6 @@ __all__ = ["ResumePoint"]
 class Resumable(Protocol):
     """What a resume point asks of a trainer."""
 
-    was_loaded: bool
-
     def progress(self) -> dict[str, Any]: ...
 
     def load_progress(self, progress: Mapping[str, Any]) -> None: ...
@@ -27,11 +25,6 @@ class ResumePoint:
 
     def __init__(self, trainer: Resumable) -> None:
         self._trainer = trainer
-
-    @hookimpl(tryfirst=True)
-    def restore_training_run(self) -> Any | None:
-        """A trainer that was given a state by `load_state_dict` goes on from there."""
-        return "Trainer.load_state_dict" if self._trainer.was_loaded else None
 
     @hookimpl
     def save_plugin_state(self) -> Mapping[str, Any]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hookline.plugins.errors import HooklineError
+from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import Settings
 from hookline.session.opening import plugins_for_a_run
 from hookline.training.config import TrainerConfig
+from hookline.training.tasks import Task, find_task
+from hookline.training.tasks.finding import full_name
 from hookline.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -17,7 +22,7 @@ __all__ = ["train"]
 
 
 def train(
-    config: TrainerConfig | None = None,
+    what: str | Task | TrainerConfig | None = None,
     curriculum: Curriculum | CurriculumConfig | None = None,
     policy: Any = None,
     *,
@@ -25,17 +30,38 @@ def train(
     validation_dataset: Any | None = None,
     hooks: Iterable[Any] = (),
     settings: Settings | None = None,
+    profile: bool = False,
+    **changes: Any,
 ) -> Trainer:
     """Train with the installed plugins, and return the trainer; `Trainer` says what the parts are.
 
+    :param what: the name of a task as `hookline train` takes it, a task, or the config for parts of your own.
     :param hooks: whatever `Trainer.add_hook` takes, besides the plugins.
     :param settings: which installed plugins are wanted, and how (default: those of this folder and environment).
+    :param profile: measure what each plugin costs: a table in the end, and a trace in the run's folder.
+    :param changes: fields of the config, such as `epochs=5` or `run_dir=Path("runs/mine")`.
     """
-    with plugins_for_a_run(settings=settings) as plugins:
-        trainer = Trainer(
-            config, curriculum, policy, dataset=dataset, validation_dataset=validation_dataset, plugins=plugins
-        )
+    parts = {"curriculum": curriculum, "policy": policy, "dataset": dataset, "validation_dataset": validation_dataset}
+    with plugins_for_a_run(settings=settings, profile=profile) as plugins:
+        if isinstance(what, (str, Task)):
+            given = [name for name, part in parts.items() if part is not None]
+            if given:
+                raise HooklineError(f"a task has its own {' and '.join(given)}: give hookline.train a config instead")
+            trainer = _trainer_of_task(what, plugins, changes)
+        else:
+            trainer = Trainer(replace(what or TrainerConfig(), **changes), **parts, plugins=plugins)
         for hook in hooks:
             trainer.add_hook(hook)
-        trainer.train()
+        try:
+            trainer.train()
+        finally:
+            run_dir = trainer.state.run_dir
+            if plugins.timer is not None and run_dir is not None and run_dir.is_dir():
+                plugins.timer.write_chrome_trace(run_dir / "plugins.trace.json")
     return trainer
+
+
+def _trainer_of_task(what: str | Task, plugins: PluginManager, changes: dict[str, Any]) -> Trainer:
+    if isinstance(what, Task):
+        return what.trainer(plugins, **changes)
+    return find_task(what, plugins).trainer(plugins, task=full_name(what), **changes)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+import hookline
 from hookline.plugins.manager import PluginManager
 from hookline.session import Session
-from hookline.training.config import TrainerConfig, check_config
+from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
 from hookline.training.gradient_step import GradientStep
@@ -22,6 +23,7 @@ from hookline.training.rollout_loop import RolloutLoop, check_divisible
 from hookline.training.supervised_loop import SupervisedLoop
 from hookline.training.worker import as_module, build_worker, plays_text
 from hookline_hookspecs import TrainerState
+from hookline_hookspecs.redaction import redact
 
 if TYPE_CHECKING:
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
@@ -66,6 +68,8 @@ class Trainer:
         self.state = TrainerState(
             run_id="" if config.run_dir is None else config.run_dir.name,
             run_dir=config.run_dir,
+            config={"hookline": hookline.__version__, "task": config.task, "trainer": redact(as_plain_data(config))},
+            resume=config.resume,
             total_epochs=config.epochs,
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
@@ -75,7 +79,7 @@ class Trainer:
         self.worker = worker
         self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset)
         self.state.total_steps = config.epochs * self.loop.steps_per_epoch
-        self.was_loaded = False
+        self._restored_from: str | None = None
         self._progress_of_ranks: list[dict[str, Any]] | None = None
 
     # -- construction ---------------------------------------------------------------------------------------------
@@ -128,7 +132,9 @@ class Trainer:
         resume_point = ResumePoint(self)
         self.plugins.register(resume_point, NAME)
         try:
-            with Session(self.plugins, self.state, rollouts=self._rollouts_made) as session:
+            with Session(
+                self.plugins, self.state, rollouts=self._rollouts_made, restored_from=self._restored_from
+            ) as session:
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
                 self.ranks.broadcast_(self._parameters.data)
                 try:
@@ -137,7 +143,7 @@ class Trainer:
                 finally:
                     self.loop.stop()
         finally:
-            self.was_loaded = False
+            self._restored_from = None
             self.plugins.unregister(resume_point, NAME)
         return self.state
 
@@ -168,7 +174,7 @@ class Trainer:
         for name, value in saved["counters"].items():
             setattr(self.state, name, value)
         self.load_progress(saved["progress"])
-        self.was_loaded = True
+        self._restored_from = "Trainer.load_state_dict"
 
     def progress(self) -> dict[str, Any]:
         """Generators, data order, and what the loop keeps, by rank; all that JSON can hold."""

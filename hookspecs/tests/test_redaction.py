@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline.redaction import REDACTED, is_secret_name, redact
+from hookline_hookspecs.redaction import REDACTED, is_secret_name, redact, redact_text
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,15 @@ def test_secrets_are_replaced_at_any_depth_and_in_addresses() -> None:
         "status": {"auth": [{"token": REDACTED}], "endpoint": f"https://{REDACTED}@host/path", "every": 5},
         "api_key": None,
     }
+
+
+def test_values_of_secret_variables_are_taken_out_of_texts() -> None:
+    environ = {"API_KEY": "abcdef", "LONGER_API_KEY": "abcdefghi", "AUTH_TOKEN": "1", "HOME": "nowhere"}
+    text = "abcdefghi and abcdef were refused at https://me:pass@host/1 from nowhere"
+    expected = f"{REDACTED} and {REDACTED} were refused at https://{REDACTED}@host/1 from nowhere"
+    assert redact_text(text, environ) == expected
+
+
+def test_secrets_are_those_of_this_process_unless_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_PASSWORD", "hunter22")
+    assert redact_text("login failed: hunter22") == f"login failed: {REDACTED}"

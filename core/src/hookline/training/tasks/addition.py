@@ -1,0 +1,38 @@
+"""`addition`: a tiny transformer learns from examples to add numbers of one digit, in a few seconds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from hookline.plugins.manager import PluginManager
+from hookline.policies import TransformerPolicy
+from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer
+from hookline.training.config import OptimizerConfig, SupervisedConfig, TrainerConfig
+from hookline.training.tasks.task import task
+from hookline.training.trainer import Trainer
+
+__all__ = ["addition"]
+
+TOKENIZER: Final = CharacterTokenizer("0123456789+=")
+
+
+@task(
+    epochs=4,
+    optimizer=OptimizerConfig(learning_rate=3e-3, eps=1e-8, max_grad_norm=1.0),
+    supervised=SupervisedConfig(batch_size=32, validate_every=16),
+)
+def addition(config: TrainerConfig, plugins: PluginManager) -> Trainer:
+    """Supervised learning of 256 sums, with 64 held out."""
+    generator = np.random.default_rng(config.seed)
+    problems = [ArithmeticProblems(digits=1)(generator) for _ in range(320)]
+    examples = [_example(prompt, answer) for prompt, answer in problems]
+    policy = TransformerPolicy(vocabulary=TOKENIZER.size, width=32, layers=1, heads=2, context=8)
+    return Trainer(config, policy=policy, dataset=examples[64:], validation_dataset=examples[:64], plugins=plugins)
+
+
+def _example(prompt: str, answer: str) -> dict[str, list[int] | list[bool]]:
+    """The answer is to be learnt, its end included; the prompt is given."""
+    before, after = TOKENIZER.encode(prompt), [*TOKENIZER.encode(answer), TOKENIZER.end]
+    return {"tokens": before + after, "loss_mask": [False] * len(before) + [True] * len(after)}

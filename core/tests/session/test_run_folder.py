@@ -1,0 +1,146 @@
+"""A run's folder is one run's at a time, and says what the run was told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hookline
+from hookline import PluginManager, hookimpl
+from hookline.plugins.errors import HooklineError
+from hookline.plugins.settings import Settings
+from hookline.session import RunFolderError, Session, open_session
+from hookline_hookspecs import TrainerState
+
+NO_PLUGINS = Settings(allowed={})
+
+HOLDS_A_FOLDER = """
+import sys, time
+from hookline.plugins.settings import Settings
+from hookline.session import open_session
+with open_session(sys.argv[1], settings=Settings(allowed={})):
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_folder_says_what_the_run_was_told_but_for_secrets(tmp_path: Path) -> None:
+    config = {"learning_rate": 0.1, "service": {"api_key": "abcdef123", "url": "https://me:pw@host/"}}
+    with open_session(tmp_path / "run", config=config, settings=NO_PLUGINS):
+        pass
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert written == {
+        "learning_rate": 0.1,
+        "service": {"api_key": "********", "url": "https://********@host/"},
+        "plugins": {},
+    }
+
+
+def test_a_trainers_folder_has_its_config_and_its_plugins(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from hookline.training import TrainerConfig
+
+    hookline.train(TrainerConfig(1, run_dir=tmp_path / "run"), settings=Settings(allowed={"nan-guard": "here"}))
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (written["task"], written["hookline"]) == (None, hookline.__version__)
+    assert (written["trainer"]["epochs"], written["trainer"]["run_dir"]) == (1, str(tmp_path / "run"))
+    assert written["plugins"] == {"nan-guard": {"version": "1.0.0", "options": {"patience": 3}}}
+
+
+def test_a_second_run_does_not_mix_with_the_first(tmp_path: Path) -> None:
+    with open_session(tmp_path / "run", settings=NO_PLUGINS):
+        pass
+    with (
+        pytest.raises(RunFolderError, match=r"run holds a run already: go on with it by --resume .*another folder"),
+        open_session(tmp_path / "run", settings=NO_PLUGINS),
+    ):
+        pass
+
+
+def test_two_runs_of_one_process_cannot_share_a_folder(tmp_path: Path, hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Restores())
+    with (
+        Session(hookline_manager, TrainerState(run_dir=tmp_path / "run")),
+        pytest.raises(RunFolderError, match="in use by another run of this process"),
+        Session(hookline_manager, TrainerState(run_dir=tmp_path / "run", resume=True)),
+    ):
+        pass
+
+
+def test_a_folder_in_use_says_by_what_and_is_free_again_once_that_is_killed(
+    tmp_path: Path, hookline_manager: PluginManager
+) -> None:
+    hookline_manager.register(Restores())
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDS_A_FOLDER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        state = TrainerState(run_dir=tmp_path / "run", resume=True)
+        with (
+            pytest.raises(RunFolderError, match=rf"is in use by process {other.pid} on \S+ \(-c .*\) since \d{{4}}-"),
+            Session(hookline_manager, state),
+        ):
+            pass
+    finally:
+        os.kill(other.pid, signal.SIGKILL)
+        other.wait()
+        assert other.stdout is not None
+        other.stdout.close()
+    with Session(hookline_manager, TrainerState(run_dir=tmp_path / "run", resume=True)):
+        pass
+
+
+class Restores:
+    @hookimpl
+    def restore_training_run(self) -> None:
+        """Finds nothing."""
+
+
+def test_resuming_where_there_is_no_run_says_so(tmp_path: Path, hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Restores())
+    with (
+        pytest.raises(RunFolderError, match=r"nothing to resume in .*none: there is no such folder\. Leave out"),
+        Session(hookline_manager, TrainerState(run_dir=tmp_path / "none", resume=True)),
+    ):
+        pass
+    with (
+        pytest.raises(RunFolderError, match=r"nothing to resume in .*: it holds no run"),
+        Session(hookline_manager, TrainerState(run_dir=tmp_path, resume=True)),
+    ):
+        pass
+
+
+def test_resuming_without_a_plugin_that_restores_says_what_to_install(hookline_manager: PluginManager) -> None:
+    with (
+        pytest.raises(HooklineError, match="none is active: pip install hookline-checkpoint"),
+        Session(hookline_manager, TrainerState(resume=True)),
+    ):
+        pass
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_and_says_so(
+    tmp_path: Path, hookline_manager: PluginManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    hookline_manager.register(Restores())
+    with Session(hookline_manager, TrainerState(run_dir=tmp_path / "run")):
+        pass
+    with Session(hookline_manager, TrainerState(run_dir=tmp_path / "run", resume=True)) as session:
+        assert session.start_epoch == 0
+    assert "there is nothing to resume from" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(RunFolderError, match=r"the run's folder .*file/run cannot be made: Not a directory"),
+        open_session(tmp_path / "file" / "run", settings=NO_PLUGINS),
+    ):
+        pass
