@@ -81,6 +81,8 @@ def _pull_back(layers: Sequence[Layer], inputs: Sequence[Tensor], g: Tensor) -> 
     for depth in reversed(range(len(layers))):
         weight, bias = layers[depth]
         x = inputs[depth]
+        assert weight.grad is not None
+        assert bias.grad is not None
         # y = x W' + b, so dL/dW = g' x, dL/db is g summed over the rows, and dL/dx = g W.
         weight.grad.addmm_(g.t(), x)
         bias.grad.add_(g.sum(0))

@@ -115,6 +115,7 @@ class Trainer:
         losses = build_losses(default_losses if self.config.losses is None else self.config.losses, self.plugins)
         for loss in losses:
             loss.attach_policy(module)
+        self._losses = losses
         step = GradientStep(module, losses, self.config.optimizer, self.ranks)
         self.policy = self.state.policy = module
         self.optimizer = self.state.optimizer = step.optimizer
@@ -169,11 +170,11 @@ class Trainer:
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Have the next `train()` go on from a state, with the epoch after the one that was last complete."""
+        self.load_progress(saved["progress"])  # first: it says when this is not the same run
         self.policy.load_state_dict(saved["policy"])
         self.optimizer.load_state_dict(saved["optimizer"])
         for name, value in saved["counters"].items():
             setattr(self.state, name, value)
-        self.load_progress(saved["progress"])
         self._restored_from = "Trainer.load_state_dict"
 
     def progress(self) -> dict[str, Any]:
@@ -186,6 +187,7 @@ class Trainer:
             "generators": take_generators(),
             "order": self._order.bit_generator.state,
             "loop": self.loop.state_dict(),
+            "losses": {loss.name: loss.state_dict() for loss in self._losses},
         }
 
     def load_progress(self, progress: Mapping[str, Any]) -> None:
@@ -197,6 +199,8 @@ class Trainer:
                 "start as many, or begin anew from its weights"
             )
         own = saved[self.ranks.rank]
+        for loss in self._losses:
+            loss.load_state_dict(own["losses"].get(loss.name, {}))
         restore_generators(own["generators"])
         self._order.bit_generator.state = own["order"]
         self.loop.load_state_dict(own["loop"])
