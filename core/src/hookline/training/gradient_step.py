@@ -100,7 +100,8 @@ class GradientStep:
         limit = self.config.max_grad_norm
         if limit is not None and norm > limit:
             self.parameters.gradient.mul_(limit / (norm + 1e-6))
-        self.optimizer.step_flat(learning_rate)
+        self.optimizer.param_groups[0]["lr"] = learning_rate
+        self.optimizer.step()
 
 
 def _no_term() -> LossTerm:

@@ -130,6 +130,7 @@ class Trainer:
 
     def train(self) -> TrainerState:
         """Run to the end, and return the state there. A run that fails raises what ended it."""
+        self.ranks.join()
         resume_point = ResumePoint(self)
         self.plugins.register(resume_point, NAME)
         try:
@@ -146,6 +147,7 @@ class Trainer:
         finally:
             self._restored_from = None
             self.plugins.unregister(resume_point, NAME)
+            self.ranks.leave()
         return self.state
 
     def _share_progress(self) -> None:
