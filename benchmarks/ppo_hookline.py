@@ -1,6 +1,6 @@
 """The trainer on CartPole, as the contender of `ppo.py`.
 
-python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints steps per second of the median iteration
+python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints median steps per second
 python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean of 475; prints steps taken
 """
 

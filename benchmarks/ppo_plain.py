@@ -1,6 +1,6 @@
 """The baseline: PPO on CartPole in one file and one function, as it is usually written, with CleanRL's hyperparameters.
 
-    python benchmarks/ppo_plain.py [ITERATIONS]         # prints the environment steps per second of the median iteration
+    python benchmarks/ppo_plain.py [ITERATIONS]         # prints environment steps per second, of the median iteration
 
 Our own text, after the published description of `ppo.py` (Huang et al., 2022): 4 environments, 128 steps, 4
 minibatches, 4 epochs, learning rate 2.5e-4 annealed, clip 0.2 for policy and value, entropy 0.01, value 0.5, gradient

@@ -13,6 +13,7 @@ from hookline import PluginManager, hookimpl
 from hookline.policies import Discrete, MLPPolicy
 from hookline.policies.mlp_torch import ActorCritic
 from hookline.training import OptimizerConfig
+from hookline.training.errors import NonFiniteLossError
 from hookline.training.flat_adam import FlatAdam
 from hookline.training.gradient_step import GradientStep
 from hookline.training.losses import Loss, LossTerm, SharedLossData, actions_forward
@@ -122,3 +123,15 @@ def test_flat_adam_is_adam_bit_for_bit_and_goes_on_from_its_state() -> None:
             optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
             optimizer.step()
         assert torch.equal(one, other)
+
+
+def test_a_ratio_that_overflows_is_an_error_of_the_loss(batch: dict[str, Tensor]) -> None:
+    far = {**batch, "logprobs": torch.full((16,), -200.0), "advantages": -torch.ones(16)}
+    with pytest.raises(NonFiniteLossError, match="loss 'ppo_actor' is inf at step 0 of epoch 1"):
+        gradient_of(POLICY.torch_module(), {"ppo_actor": {"normalize_advantages": False}}, far)
+
+
+def test_a_minibatch_of_one_row_has_an_advantage_like_any_other(batch: dict[str, Tensor]) -> None:
+    row = {name: values[:1] for name, values in batch.items()}
+    metrics, _ = gradient_of(POLICY.torch_module(), {"ppo_actor": {"entropy": 0.0}}, row)
+    assert metrics["train/ppo_actor"] == 0

@@ -30,6 +30,7 @@ class FlatAdam:
     def step(self) -> None:
         """Update the parameter from its gradient."""
         values, state, (group,) = self._values, self._state, self.param_groups
+        assert values.grad is not None
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
             state["exp_avg"] = torch.zeros_like(values)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +39,7 @@ class GradientStep:
             self.parameters.values, config.learning_rate, config.betas, config.eps, config.weight_decay
         )
 
+    @np.errstate(all="ignore")  # losses in NumPy are as quiet about infinity as those in torch: it is looked for below
     def take(
         self, batch: Mapping[str, Tensor] | None, state: TrainerState, experience: Experience | None = None
     ) -> dict[str, float]:

@@ -24,8 +24,8 @@ def generalized_advantages(
     """
     deltas = rewards + gamma * next_values - values
     decay = np.float32(gamma * gae_lambda) * ~ends
-    # A(t) = delta(t) + decay(t) A(t + 1), by doubling: when each sum has the terms of `reach` steps, adding the one that
-    # begins where it ends gives it twice as many. Step by step from the end takes ten times as long.
+    # A(t) = delta(t) + decay(t) A(t + 1), by doubling: when each sum has the terms of `reach` steps, adding the one
+    # that begins where it ends gives it twice as many. Step by step from the end takes ten times as long.
     advantages, reach = deltas, 1
     while reach < len(deltas):
         advantages[:-reach] += decay[:-reach] * advantages[reach:]

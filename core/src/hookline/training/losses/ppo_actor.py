@@ -51,7 +51,7 @@ class PPOActor(Loss):
         rows = advantages.size
         if config.normalize_advantages:
             centred = advantages - advantages.sum() / rows
-            advantages = centred / (math.sqrt(centred @ centred / (rows - 1)) + 1e-8)
+            advantages = centred / (math.sqrt(centred @ centred / max(rows - 1, 1)) + 1e-8)
 
         new = actions_forward(shared)
         log_ratio = new.logprobs.detach().numpy() - shared.batch["logprobs"].numpy()
