@@ -1,4 +1,4 @@
-# `make test` needs nothing but python3: it sets up .venv by itself.
+# `make demo` and `make test` need nothing but python3: they set up .venv by themselves.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DISTRIBUTIONS := hookspecs core plugins/metrics plugins/checkpoint plugins/evaluation plugins/status plugins/verifiers
 EXAMPLES := examples/third_party_plugin
 
-.PHONY: help test check format dist bench docs clean
+.PHONY: help demo test check format dist bench docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -18,6 +18,9 @@ $(VENV)/.installed: requirements-dev.txt constraints.txt $(DISTRIBUTIONS:%=%/pyp
 
 test: $(VENV)/.installed ## Install everything into .venv and run all tests
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 $(ARGS)
+
+demo: $(VENV)/.installed ## Install everything into .venv and run the main job, about two minutes
+	$(BIN)/hookline train arithmetic --profile-plugins $(ARGS)
 
 check: $(VENV)/.installed ## Lint and type-check
 	$(BIN)/ruff check .
@@ -31,9 +34,9 @@ format: $(VENV)/.installed ## Format the code
 docs: $(VENV)/.installed ## Write docs/events.md anew from the hookspecs
 	$(BIN)/hookline hooks --markdown > docs/events.md
 
-bench: $(VENV)/.installed ## Measure the promises of the design
+bench: $(VENV)/.installed ## Measure the promises of the design, and write benchmarks/RESULTS.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
-	for script in dispatch rollout sampling rewards ppo; do $(BIN)/python benchmarks/$$script.py; done
+	$(BIN)/python benchmarks/run_all.py
 
 dist: $(VENV)/.installed ## Build every wheel and try them in an empty environment
 	$(BIN)/python tests/try_wheels.py $(DISTRIBUTIONS)

@@ -110,7 +110,7 @@ def format_seconds(seconds: float) -> str:
 def json_option(description: str | None) -> Path | None:
     """Parse the command line that all benchmarks have: `[--json FILE]`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was measured, in seconds, as JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write it as JSON, times in seconds")
     file: Path | None = parser.parse_args().json
     return file
 
@@ -131,5 +131,5 @@ def report(machine: Mapping[str, str], tables: Sequence[Table], json_file: Path 
         for remark in table.remarks:
             console.print(remark, highlight=False)
     if json_file is not None:
-        contents = [{key: value for key, value in asdict(table).items() if key != "cells"} for table in tables]
-        json_file.write_text(json.dumps({"machine": dict(machine), "tables": contents}, indent=2) + "\n", "utf-8")
+        contents = {"machine": dict(machine), "tables": [asdict(table) for table in tables]}
+        json_file.write_text(json.dumps(contents, indent=2) + "\n", "utf-8")

@@ -59,6 +59,21 @@ def test_an_open_ended_loop_ends_where_it_leaves_off(
     assert [event.arguments["state"].epoch for event in hookline_events.of("on_epoch_end")] == [0, 1, 2]
 
 
+def test_a_plugin_ends_a_run_early_and_the_run_is_complete(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    class Enough:
+        @hookimpl
+        def on_epoch_end(self, state: TrainerState) -> None:
+            if state.epoch == 1:
+                state.stop_reason = "good enough"
+
+    hookline_manager.register(Enough())
+    with Session(hookline_manager, TrainerState(total_epochs=10)) as session:
+        assert list(session.epochs()) == [0, 1]
+    assert hookline_events.names()[-2:] == ["post_training", "on_training_complete"]
+
+
 def test_a_restored_run_goes_on_after_the_last_epoch_that_was_complete(
     hookline_manager: PluginManager, hookline_events: EventRecorder
 ) -> None:

@@ -68,6 +68,8 @@ class TrainerState:
     """How many epochs the run will have, None when open-ended."""
     total_steps: int | None = None
     """How many gradient steps the run will have, None when open-ended."""
+    stop_reason: str | None = None
+    """Why the run is to end early, as a complete one: a plugin that sets it makes the current epoch the last."""
 
     policy: Any = None
     """The policy being trained. Live: it changes as training goes on."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hookline import PluginManager
 from hookline.plugins import ConfigError
 from hookline.rewards import (
     RewardError,
@@ -15,7 +16,9 @@ from hookline.rewards import (
     create_default_verifier_pipeline,
 )
 from hookline.testing import check_plugin
+from hookline_hookspecs import Episode, EpisodeBatch
 from hookline_verifiers import CoherenceVerifier, FactualVerifier, LengthVerifier, ToxicityVerifier
+from hookline_verifiers.length import Options as LengthOptions
 
 PASS, WARNING, FAIL = VerificationResult.PASS, VerificationResult.WARNING, VerificationResult.FAIL
 FINE = "The cat sat on the mat and looked at the garden. Then it went home for dinner."
@@ -57,6 +60,14 @@ def test_length_is_judged_by_words(count: int, result: VerificationResult, score
     assert (found["result"], found["message"]) == (result, message)
     assert found["score"] == pytest.approx(score)
     assert found["details"] == {"words": count, "min_length": 20, "max_length": 200}
+
+
+def test_an_answer_may_be_as_short_as_its_episode_says(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(LengthVerifier(LengthOptions()))
+    batch = EpisodeBatch([Episode(response="42", metadata={"target_length": 1}), Episode(response="42")])
+    ((_, reports),) = hookline_manager.emit.verify_episodes(batch=batch).items()
+    assert [report.result for report in reports["length"]] == [PASS, FAIL]
+    assert [report.message for report in reports["length"]] == ["1 word", "1 word, fewer than 10"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ require("ahocorasick_rs", "hookline.rewards")
 
 from hookline.rewards.config import IntegratedRewardConfig, RewardConfig  # noqa: E402
 from hookline.rewards.errors import RewardError  # noqa: E402
-from hookline.rewards.features import FeatureTable  # noqa: E402
+from hookline.rewards.features import Column, FeatureTable  # noqa: E402
 from hookline.rewards.integrated import (  # noqa: E402
     IntegratedRewardSystem,
     create_integrated_reward_system,
@@ -33,6 +33,7 @@ from hookline.rewards.verifier import TextVerifier  # noqa: E402
 from hookline_hookspecs import VerificationReport, VerificationResult  # noqa: E402
 
 __all__ = [
+    "Column",
     "FeatureTable",
     "IntegratedRewardConfig",
     "IntegratedRewardSystem",

@@ -148,11 +148,13 @@ class Session:
 
     # -- epochs and phases ----------------------------------------------------------------------------------------
 
-    def epochs(self, until: Callable[[], bool] = lambda: False) -> Iterator[int]:
+    def epochs(self, until: Callable[[], bool] | None = None) -> Iterator[int]:
         """The epochs that are left to train, 0-based, each announced when it begins and when it ends.
 
-        :param until: asked before each epoch; true ends the run early.
+        :param until: asked before each epoch; true ends the run early. By default it is true once a plugin has
+            set `state.stop_reason`.
         """
+        until = until or self.is_told_to_stop
         total = self.state.total_epochs
         for epoch in itertools.count(self.start_epoch) if total is None else range(self.start_epoch, total):
             if until():
@@ -160,6 +162,10 @@ class Session:
             self.begin_epoch(epoch)
             yield epoch
             self.end_epoch()
+
+    def is_told_to_stop(self) -> bool:
+        """Whether a plugin wants the current epoch to be the last."""
+        return getattr(self.state, "stop_reason", None) is not None
 
     def begin_epoch(self, epoch: int) -> None:
         self.state.epoch = epoch

@@ -47,11 +47,16 @@ class Batches:
     def __len__(self) -> int:
         return -(-len(self._dataset) // self._batch_size)
 
-    def go_through(self, order: np.random.Generator | None) -> Iterator[dict[str, Tensor] | None]:
-        """This rank's share of each batch, shuffled by a generator or as they lie; None for a share of nothing."""
+    def go_through(
+        self, order: np.random.Generator | None, batches: int | None = None
+    ) -> Iterator[dict[str, Tensor] | None]:
+        """This rank's share of each batch, shuffled by a generator or as they lie; None for a share of nothing.
+
+        :param batches: end after so many.
+        """
         count = len(self._dataset)
         indices = np.arange(count) if order is None else order.permutation(count)
-        for start in range(0, count, self._batch_size):
+        for start in range(0, count, self._batch_size)[:batches]:
             own = indices[start : start + self._batch_size][self._ranks.rank :: self._ranks.world_size]
             yield self._batch(own.tolist()) if len(own) else None
 

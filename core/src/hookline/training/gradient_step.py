@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,6 +39,12 @@ class GradientStep:
         self.optimizer = FlatAdam(
             self.parameters.values, config.learning_rate, config.betas, config.eps, config.weight_decay
         )
+
+    def sharing(self, losses: Sequence[Loss], config: OptimizerConfig) -> GradientStep:
+        """Steps with other losses, learning rate and norm, but the same policy, optimizer and ranks."""
+        other = copy.copy(self)
+        other.losses, other.config = losses, config
+        return other
 
     @np.errstate(all="ignore")  # losses in NumPy are as quiet about infinity as those in torch: it is looked for below
     def take(

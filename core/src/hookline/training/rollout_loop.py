@@ -15,9 +15,12 @@ from hookline.training.experience import Experience
 from hookline.training.gradient_step import GradientStep
 from hookline.training.losses.shared import SharedLossData
 from hookline.training.rollout_arrays import join_rollouts, mean_stats
+from hookline.training.warm_start import WarmStartPhase
 
 if TYPE_CHECKING:
     from hookline.rollout import RolloutWorker
+    from hookline.training.rollout_rewards import RolloutRewards
+    from hookline_hookspecs import Rollout
 
 __all__ = ["RolloutLoop"]
 
@@ -27,15 +30,25 @@ class RolloutLoop:
 
     :param worker: makes the rollouts; on each rank its own.
     :param order: the generator that shuffles the experience.
+    :param rewards: rewards and verifies what was played; without it the lessons' own rewards stand.
+    :param warm_start: epochs of supervised learning that come first.
     """
 
     def __init__(
-        self, config: RolloutConfig, step: GradientStep, worker: RolloutWorker, order: np.random.Generator
+        self,
+        config: RolloutConfig,
+        step: GradientStep,
+        worker: RolloutWorker,
+        order: np.random.Generator,
+        rewards: RolloutRewards | None = None,
+        warm_start: WarmStartPhase | None = None,
     ) -> None:
         self._config = config
         self._step = step
         self._worker = worker
         self._order = order
+        self._rewards = rewards
+        self._warm_start = warm_start
         self.experience = Experience(step.losses)
         for loss in step.losses:
             loss.attach_replay_buffer(self.experience)
@@ -49,23 +62,32 @@ class RolloutLoop:
         state = session.state
         state.experience = self.experience
         self._hand_over_weights(session)
-        for epoch in session.epochs(until=self._is_learnt):
-            self._play(session)
-            session.begin_train_phase()
-            for _ in range(self._config.update_epochs):
-                self._go_through_experience(session)
-            session.end_train_phase()
-            self._hand_over_weights(session)
+        # On one rank is enough: a plugin may have said so on rank 0 alone.
+        for epoch in session.epochs(until=lambda: self._step.ranks.any(self._is_over(session))):
+            if self._warm_start is not None and not self._warm_start.is_over:
+                self._warm_start.run_epoch(session)
+                self._hand_over_weights(session)
+                self._warm_start.judge(session)
+            else:
+                self._play_and_learn(session)
+                self._hand_over_weights(session)
             yield epoch
 
-    def _is_learnt(self) -> bool:
-        return self._step.ranks.any(self._worker.is_complete)
+    def _play_and_learn(self, session: Session) -> None:
+        self._play(session)
+        session.begin_train_phase()
+        for _ in range(self._config.update_epochs):
+            self._go_through_experience(session)
+        session.end_train_phase()
+
+    def _is_over(self, session: Session) -> bool:
+        return self._worker.is_complete or session.is_told_to_stop()
 
     def _play(self, session: Session) -> None:
         """The rollout phase: rollouts, and what losses make of them."""
-        rollouts = [self._worker.rollout()]
+        rollouts = [self._rollout()]
         while len(rollouts) < self._config.rollouts_per_epoch and not self._worker.is_complete:
-            rollouts.append(self._worker.rollout())
+            rollouts.append(self._rollout())
         arrays, grid = join_rollouts(rollouts)
         self.experience.fill(arrays, grid)
         state = session.state
@@ -75,6 +97,12 @@ class RolloutLoop:
         with torch.no_grad():
             for loss in self._step.losses:
                 loss.rollout(shared, self.steps_per_epoch)
+
+    def _rollout(self) -> Rollout:
+        rollout = self._worker.rollout()
+        if self._rewards is not None:
+            self._rewards.apply(rollout)
+        return rollout
 
     def _go_through_experience(self, session: Session) -> None:
         rows, minibatches = self.experience.rows, self._config.minibatches
@@ -89,13 +117,20 @@ class RolloutLoop:
 
     def state_dict(self) -> dict[str, Any]:
         """What decides the next epoch besides weights and generators. An epoch's experience is not carried over."""
-        return {"worker": self._worker.state_dict()}
+        parts = {"worker": self._worker, "rewards": self._rewards, "warm_start": self._warm_start}
+        return {name: part.state_dict() for name, part in parts.items() if part is not None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._worker.load_state_dict(state["worker"])
+        if self._rewards is not None:
+            self._rewards.load_state_dict(state["rewards"])
+        if self._warm_start is not None:
+            self._warm_start.load_state_dict(state["warm_start"])
 
     def stop(self) -> None:
         self._worker.stop()
+        if self._rewards is not None:
+            self._rewards.close()
 
 
 def check_divisible(rows: int, minibatches: int) -> None:

@@ -21,12 +21,15 @@ from hookline.training.ranks import join_ranks
 from hookline.training.resume_point import NAME, ResumePoint
 from hookline.training.rollout_loop import RolloutLoop, check_divisible
 from hookline.training.supervised_loop import SupervisedLoop
+from hookline.training.warm_start import WarmStart, WarmStartPhase
 from hookline.training.worker import as_module, build_worker, plays_text
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact
 
 if TYPE_CHECKING:
+    from hookline.rewards import IntegratedRewardConfig
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
+    from hookline.training.rollout_rewards import RolloutRewards
 
 __all__ = ["Trainer"]
 
@@ -41,6 +44,8 @@ class Trainer:
     :param plugins: where events go. One of its own discovers nothing: `hookline.train` and `hookline.launcher` use
         what is installed.
     :param worker: a rollout worker of your own; `curriculum` and the sizes in `config.rollout` are its own then.
+    :param rewards: how the reward processor rewards and verifies rollouts of text; None for the lessons' own rewards.
+    :param warm_start: examples that the policy is shown before it plays.
     """
 
     def __init__(
@@ -53,6 +58,8 @@ class Trainer:
         validation_dataset: Any | None = None,
         plugins: PluginManager | None = None,
         worker: RolloutWorker | None = None,
+        rewards: IntegratedRewardConfig | None = None,
+        warm_start: WarmStart | None = None,
     ) -> None:
         self.config = config = config or TrainerConfig()
         check_config(config)
@@ -77,15 +84,22 @@ class Trainer:
         seed_generators(config.seed)
         self._order = np.random.default_rng(config.seed)
         self.worker = worker
-        self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset)
-        self.state.total_steps = config.epochs * self.loop.steps_per_epoch
+        self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset, rewards, warm_start)
+        # A warm start ends when it has done its work, and nobody knows when that is.
+        self.state.total_steps = None if warm_start is not None else config.epochs * self.loop.steps_per_epoch
         self._restored_from: str | None = None
         self._progress_of_ranks: list[dict[str, Any]] | None = None
 
     # -- construction ---------------------------------------------------------------------------------------------
 
     def _build_loop(
-        self, curriculum: Any, policy: Any, dataset: Any | None, validation_dataset: Any | None
+        self,
+        curriculum: Any,
+        policy: Any,
+        dataset: Any | None,
+        validation_dataset: Any | None,
+        rewards: IntegratedRewardConfig | None,
+        warm_start: WarmStart | None,
     ) -> SupervisedLoop | RolloutLoop:
         config = self.config
         if dataset is not None:
@@ -100,7 +114,23 @@ class Trainer:
         is_text = plays_text(module)
         self._check_rows(is_text)
         step = self._build_step(module, {"grpo": {}} if is_text else {"ppo_actor": {}, "ppo_critic": {}})
-        return RolloutLoop(config.rollout, step, self.worker, self._order)
+        return RolloutLoop(
+            config.rollout,
+            step,
+            self.worker,
+            self._order,
+            self._build_rewards(rewards, is_text),
+            None if warm_start is None else WarmStartPhase(warm_start, step, self.worker, self._order, self.plugins),
+        )
+
+    def _build_rewards(self, config: IntegratedRewardConfig | None, is_text: bool) -> RolloutRewards | None:
+        if config is None:
+            return None
+        if not is_text:
+            raise TrainingError("`rewards` are of text, but this policy plays an environment, which has its own")
+        from hookline.training.rollout_rewards import RolloutRewards
+
+        return RolloutRewards(config, self.plugins)
 
     def _check_rows(self, is_text: bool) -> None:
         assert self.worker is not None

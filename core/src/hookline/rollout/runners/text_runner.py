@@ -66,13 +66,13 @@ class TextRunner:
         self, weights: Mapping[str, Any], key: jax.Array, n_examples: int, *, greedy: bool
     ) -> Sequence[float | None]:
         problem_key, sample_key = jax.random.split(key)
-        problems = self._draw(problem_key, n_examples)
+        problems = self._draw(problem_key, n_examples, held_out=True)
         arrays = self._sample(problems, weights, sample_key, greedy=greedy)
         return [self._episode(problem, row, arrays, row).reward for row, problem in enumerate(problems)]
 
-    def _draw(self, key: jax.Array, count: int) -> list[TextProblem]:
+    def _draw(self, key: jax.Array, count: int, *, held_out: bool = False) -> list[TextProblem]:
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-        return [self._task.draw(generator) for _ in range(count)]
+        return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
 
     def _sample(
         self, problems: Sequence[TextProblem], weights: Mapping[str, Any], key: jax.Array, *, greedy: bool
@@ -117,7 +117,12 @@ class TextRunner:
             reward=self._check(problem, response),
             logprobs=arrays["logprobs"][row, :length],
             arrays={"prompt_tokens": arrays["prompts"][row][arrays["prompt_valid"][row]], "tokens": tokens},
-            metadata={"group": group, "length": length, "truncated": self._tokenizer.end not in tokens},
+            metadata={
+                "group": group,
+                "length": length,
+                "truncated": self._tokenizer.end not in tokens,
+                **({} if self._task.target_length is None else {"target_length": self._task.target_length}),
+            },
         )
 
     def _check(self, problem: TextProblem, response: str) -> float | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from hookline.plugins.errors import did_you_mean
 from hookline.rollout.errors import CurriculumError
@@ -24,12 +25,18 @@ OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
 }
 
 
+HELD_OUT: Final = 10
+"""One of so many problems is kept from training, the same ones in every run."""
+
+
 @dataclass(frozen=True)
 class ArithmeticProblems:
     """Draws problems such as `12+34=`, with numbers of up to so many digits."""
 
     digits: int = 1
     operations: str = "+"
+    part: Literal["all", "training", "held_out"] = "all"
+    """Which problems are drawn: those to train on, those to be evaluated by, or both."""
 
     def __post_init__(self) -> None:
         for symbol in self.operations:
@@ -39,13 +46,18 @@ class ArithmeticProblems:
             raise CurriculumError("arithmetic needs at least one digit and one operation")
 
     def __call__(self, generator: np.random.Generator) -> TextProblem:
-        a, b = (int(number) for number in generator.integers(10**self.digits, size=2))
-        symbol = self.operations[int(generator.integers(len(self.operations)))]
-        return TextProblem(f"{a}{symbol}{b}=", str(OPERATIONS[symbol](a, b)))
+        while True:
+            a, b = (int(number) for number in generator.integers(10**self.digits, size=2))
+            symbol = self.operations[int(generator.integers(len(self.operations)))]
+            prompt = f"{a}{symbol}{b}="
+            is_held_out = zlib.crc32(prompt.encode()) % HELD_OUT == 0
+            if self.part == "all" or is_held_out == (self.part == "held_out"):
+                return TextProblem(prompt, str(OPERATIONS[symbol](a, b)))
 
 
 LEVELS: Final[Mapping[str, ArithmeticProblems]] = {
     "addition-1": ArithmeticProblems(1, "+"),
+    "subtraction-1": ArithmeticProblems(1, "-"),
     "addition-2": ArithmeticProblems(2, "+"),
     "subtraction-2": ArithmeticProblems(2, "-"),
     "addition-3": ArithmeticProblems(3, "+"),
@@ -68,7 +80,12 @@ def arithmetic_lessons(
     return [
         Lesson(
             lesson_id=name,
-            environment=TextTask(LEVELS[name], max_new_tokens=max_new_tokens),
+            environment=TextTask(
+                replace(LEVELS[name], part="training"),
+                max_new_tokens=max_new_tokens,
+                held_out=replace(LEVELS[name], part="held_out"),
+                target_length=1,
+            ),
             dependencies={names[index - 1]: unlock_at} if index else {},
             stop_threshold=stop_threshold,
         )

@@ -19,6 +19,8 @@ class TextProblem(NamedTuple):
     answer: str
 
 
+Problems = Sequence[TextProblem] | Callable[["np.random.Generator"], TextProblem]
+
 Checker = Callable[[str, str], float | None]
 """From a response and the reference answer to a reward, or None when the problem cannot be judged."""
 
@@ -32,14 +34,19 @@ def exact_match(response: str, answer: str) -> float:
 class TextTask:
     """The environment of a text lesson."""
 
-    problems: Sequence[TextProblem] | Callable[[np.random.Generator], TextProblem]
+    problems: Problems
     """Problems to draw from, or a function that makes one."""
     checker: Checker = exact_match
     max_new_tokens: int = 16
     """How long a response may be, its end-of-text token included."""
+    held_out: Problems | None = None
+    """Problems for evaluations, which training never sees; None for those of training."""
+    target_length: int | None = None
+    """How many words a response should have, for rewards and verifiers that ask; None for what they expect of any."""
 
-    def draw(self, generator: np.random.Generator) -> TextProblem:
-        """A problem by chance."""
-        if callable(self.problems):
-            return TextProblem(*self.problems(generator))
-        return TextProblem(*self.problems[int(generator.integers(len(self.problems)))])
+    def draw(self, generator: np.random.Generator, *, held_out: bool = False) -> TextProblem:
+        """A problem by chance, to train on or to be evaluated by."""
+        problems = self.problems if self.held_out is None or not held_out else self.held_out
+        if callable(problems):
+            return TextProblem(*problems(generator))
+        return TextProblem(*problems[int(generator.integers(len(problems)))])

@@ -10,6 +10,7 @@ from hookline.plugins.manager import PluginManager
 from hookline.policies import TransformerPolicy
 from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer
 from hookline.training.config import OptimizerConfig, SupervisedConfig, TrainerConfig
+from hookline.training.tasks.demonstrations import demonstrations
 from hookline.training.tasks.task import task
 from hookline.training.trainer import Trainer
 
@@ -27,12 +28,6 @@ def addition(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     """Supervised learning of 256 sums, with 64 held out."""
     generator = np.random.default_rng(config.seed)
     problems = [ArithmeticProblems(digits=1)(generator) for _ in range(320)]
-    examples = [_example(prompt, answer) for prompt, answer in problems]
+    examples = demonstrations(problems, TOKENIZER)
     policy = TransformerPolicy(vocabulary=TOKENIZER.size, width=32, layers=1, heads=2, context=8)
     return Trainer(config, policy=policy, dataset=examples[64:], validation_dataset=examples[:64], plugins=plugins)
-
-
-def _example(prompt: str, answer: str) -> dict[str, list[int] | list[bool]]:
-    """The answer is to be learnt, its end included; the prompt is given."""
-    before, after = TOKENIZER.encode(prompt), [*TOKENIZER.encode(answer), TOKENIZER.end]
-    return {"tokens": before + after, "loss_mask": [False] * len(before) + [True] * len(after)}

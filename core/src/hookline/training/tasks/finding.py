@@ -14,12 +14,13 @@ from hookline.plugins.manager import PluginManager
 from hookline.plugins.offers import gather_offers
 from hookline.training.errors import UnknownTaskError
 from hookline.training.tasks.addition import addition
+from hookline.training.tasks.arithmetic import arithmetic
 from hookline.training.tasks.cartpole import cartpole
 from hookline.training.tasks.task import Task
 
 __all__ = ["find_task", "full_name"]
 
-OWN_TASKS: Final[Mapping[str, Task]] = {"addition": addition, "cartpole": cartpole}
+OWN_TASKS: Final[Mapping[str, Task]] = {"addition": addition, "arithmetic": arithmetic, "cartpole": cartpole}
 
 
 def find_task(name: str, plugins: PluginManager) -> Task:

@@ -1,0 +1,71 @@
+"""`arithmetic`: a small transformer is shown sums, then finds out by itself how to get them right.
+
+Rollouts are sampled in JAX, rewarded and verified in MLX, and learnt from in torch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from hookline.plugins.manager import PluginManager
+from hookline.policies import TransformerPolicy
+from hookline.rewards import IntegratedRewardConfig, RewardConfig
+from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
+from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
+from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
+from hookline.training.tasks.demonstrations import demonstrations
+from hookline.training.tasks.task import task
+from hookline.training.trainer import Trainer
+from hookline.training.warm_start import WarmStart
+
+__all__ = ["arithmetic"]
+
+TOKENIZER: Final = CharacterTokenizer("0123456789+-=")
+LESSONS: Final = {"addition-1": 1024, "subtraction-1": 1024, "addition-2": 6144}
+"""How many examples of each lesson there are in the warm start."""
+NEW_TOKENS: Final = 4
+"""Three digits and the end."""
+
+
+@task(
+    epochs=80,
+    losses={"grpo": {"clip": 0.2}},
+    optimizer=OptimizerConfig(learning_rate=1e-4, anneal=False, eps=1e-8, max_grad_norm=1.0),
+    rollout=RolloutConfig(
+        num_environments=32, samples_per_prompt=8, rollouts_per_epoch=4, minibatches=4, update_epochs=1
+    ),
+)
+def arithmetic(config: TrainerConfig, plugins: PluginManager) -> Trainer:
+    """Supervised until a share of held-out problems is solved, then GRPO over lessons that unlock one another."""
+    lessons = arithmetic_lessons(*LESSONS, unlock_at=0.5, stop_threshold=0.97, max_new_tokens=NEW_TOKENS)
+    for lesson in lessons:
+        lesson.plateau_window, lesson.plateau_tolerance = 4, 0.2
+    worker = RolloutWorker(
+        RolloutWorkerConfig(
+            CurriculumConfig(lessons, smoothing=0.5, micro_eval_frequency=None, eval_frequency=40, eval_n_examples=128),
+            policy=TransformerPolicy(TOKENIZER.size, width=128, layers=2, heads=4, context=16),
+            num_environments=config.rollout.num_environments,
+            sampling=SamplingConfig(samples_per_prompt=config.rollout.samples_per_prompt),
+            tokenizer=TOKENIZER,
+            seed=config.seed,
+            worker_index=plugins.rank,
+        ),
+        plugins,
+    )
+    generator = np.random.default_rng(config.seed)
+    problems = [lesson.environment.draw(generator) for lesson in lessons for _ in range(LESSONS[lesson.lesson_id])]
+    return Trainer(
+        config,
+        plugins=plugins,
+        worker=worker,
+        rewards=IntegratedRewardConfig(
+            RewardConfig(length_weight=0, keyword_weight=0, perplexity_weight=0, accuracy_weight=0),
+            strict_filtering=True,
+            min_reward_threshold=0.0,
+            verification_threshold=0.5,
+            batch_size=512,
+        ),
+        warm_start=WarmStart(demonstrations(problems, TOKENIZER), until={"addition-2": 0.35}),
+    )

@@ -1,0 +1,109 @@
+"""Text on its way from the rollout worker to the losses: rewarded and verified by the reward processor."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("ahocorasick_rs")
+
+from hookline import PluginManager, hookimpl
+from hookline.policies import TransformerPolicy
+from hookline.rewards import IntegratedRewardConfig, RewardConfig
+from hookline.rollout import CurriculumConfig
+from hookline.rollout.text import arithmetic_lessons
+from hookline.testing import EventRecorder
+from hookline.training import RolloutConfig, Trainer, TrainerConfig
+from hookline.training.errors import TrainingError
+from hookline.training.rollout_rewards import RolloutRewards
+from hookline_hookspecs import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
+
+LESSON_ONLY = RewardConfig(length_weight=0, keyword_weight=0, perplexity_weight=0, accuracy_weight=0)
+STRICT = IntegratedRewardConfig(LESSON_ONLY, strict_filtering=True, min_reward_threshold=0.0)
+
+
+class NoSwearing:
+    @hookimpl
+    def verify_episodes(self, batch: EpisodeBatch) -> dict[str, Any]:
+        bad = VerificationReport(VerificationResult.FAIL, 0.0, {}, "swears")
+        return {"swearing": [bad if "damn" in episode.response else VerificationReport() for episode in batch]}
+
+
+def rollout() -> Rollout:
+    answers = {"7": 1.0, "8": 0.0, "damn 7": 1.0, "9": None}
+    episodes = [Episode("3+4=", response, reward=reward) for response, reward in answers.items()]
+    return Rollout(arrays={"rewards": np.zeros(4, np.float32)}, episodes=episodes)
+
+
+def test_what_the_lesson_says_is_one_reward_and_what_is_rejected_has_no_say(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(NoSwearing())
+    played = rollout()
+    RolloutRewards(STRICT, hookline_manager).apply(played)
+    right, wrong, rejected, unjudged = played.arrays["rewards"].tolist()
+    assert (right, wrong) == (1.0, 0.0)
+    assert math.isnan(rejected)
+    assert math.isnan(unjudged)
+    assert played.stats["acceptance_rate"] == 0.5
+    assert played.episodes[2].metadata["verification_message"] == "swearing: swears"
+
+
+def test_other_rewards_are_weighed_with_the_lessons_own(hookline_manager: PluginManager) -> None:
+    config = IntegratedRewardConfig(
+        RewardConfig(
+            length_weight=1, keyword_weight=0, perplexity_weight=0, accuracy_weight=0, target_length=1,
+            custom_weights={"lesson": 3.0},
+        ),
+        enable_verification=False,
+        min_reward_threshold=0.0,
+    )  # fmt: skip
+    played = rollout()
+    RolloutRewards(config, hookline_manager).apply(played)
+    assert played.arrays["rewards"][:2].tolist() == [1.0, 0.25]
+
+
+def test_without_a_verifier_the_run_goes_on_unverified(
+    hookline_manager: PluginManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    played = rollout()
+    RolloutRewards(STRICT, hookline_manager).apply(played)
+    assert played.arrays["rewards"][:3].tolist() == [1.0, 0.0, 1.0]
+    assert "no verifier is active. pip install hookline-verifiers" in caplog.text
+
+
+def test_bounds_that_follow_the_data_are_saved_and_put_back(hookline_manager: PluginManager) -> None:
+    config = IntegratedRewardConfig(LESSON_ONLY, min_reward_threshold=0.3, target_acceptance_rate=1.0)
+    rewards = RolloutRewards(config, hookline_manager)
+    rewards.apply(rollout())
+    saved = rewards.state_dict()
+    assert saved["min_reward"] < 0.3
+    other = RolloutRewards(config, PluginManager())
+    other.load_state_dict(saved)
+    assert other.state_dict() == saved
+
+
+def test_a_trainer_has_its_rollouts_rewarded_and_announces_it(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    trainer = Trainer(
+        TrainerConfig(1, rollout=RolloutConfig(2, samples_per_prompt=4, minibatches=2, update_epochs=1)),
+        CurriculumConfig(arithmetic_lessons("addition-1"), micro_eval_frequency=None, eval_frequency=None),
+        TransformerPolicy(98, width=16, layers=1, heads=2, context=16),
+        rewards=STRICT,
+        plugins=hookline_manager,
+    )
+    trainer.train()
+    names = hookline_events.names()
+    order = ["on_rollout_end", "pre_rewards", "post_rewards", "on_episodes_filtered", "on_train_phase_start"]
+    places = [names.index(name) for name in order]
+    assert places == sorted(places)
+    assert trainer.state.rollout_stats["rollout/acceptance_rate"] == 1.0
+
+
+def test_an_environment_has_rewards_of_its_own() -> None:
+    with pytest.raises(TrainingError, match="`rewards` are of text, but this policy plays an environment"):
+        Trainer(TrainerConfig(1), rewards=STRICT)

@@ -1,0 +1,98 @@
+"""`hookline train`, as people use it: it runs, is stopped and taken up again, and helps where a command was mistyped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("hookline_checkpoint")
+
+HOOKLINE = str(Path(sys.executable).with_name("hookline"))
+
+
+def train(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HOOKLINE, "train", *arguments], capture_output=True, text=True, cwd=cwd, timeout=110, check=False
+    )
+
+
+def test_a_task_leaves_a_run_folder_with_all_that_plugins_make(tmp_path: Path) -> None:
+    result = train("cartpole", "--epochs", "2", "--seed", "3", "--profile-plugins", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("cartpole-")
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"config.json", "stats.sqlite", "checkpoints", "status.json", "heartbeat", "plugins.trace.json"}
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["task"], config["trainer"]["epochs"], config["trainer"]["seed"]) == ("cartpole", 2, 3)
+    assert str(folder.relative_to(tmp_path)) in result.stdout
+    assert "Time spent in plugins" in result.stderr
+
+
+def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [HOOKLINE, "train", "cartpole", "--run-dir", "run", "-o", "checkpoint.every=1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    while not list(tmp_path.glob("run/checkpoints/epoch-*/manifest.json")):
+        assert run.poll() is None
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=100)
+    assert run.returncode == 130, errors
+    assert "Go on with hookline train cartpole --run-dir run --resume" in errors
+    assert "Traceback" not in errors
+    result = train("cartpole", "--run-dir", "run", "--resume", "--epochs", "30", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "resumed from" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "help_text"),
+    [
+        (["cartpol"], "there is no task 'cartpol' (did you mean 'cartpole'?)"),
+        (["cartpole", "--resume"], "--resume needs --run-dir"),
+        (["cartpole", "--resume", "--run-dir", "none"], "nothing to resume in none: there is no such folder"),
+        (["cartpole", "-p", "no:chekpoint"], "no installed plugin is called 'chekpoint' (did you mean 'checkpoint'?)"),
+        (["cartpole", "-o", "checkpoint.keep=1"], "unknown key 'keep' (did you mean 'keep_last'?)"),
+        (["cartpole", "--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["cartpole", "--run-dir", "file/run"], "the run's folder"),
+    ],
+)
+def test_a_mistake_is_answered_by_help_and_not_by_a_traceback(
+    arguments: list[str], help_text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    result = train(*arguments, cwd=tmp_path)
+    assert result.returncode == 1
+    assert help_text in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_framework_says_which_extra_brings_it(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = subprocess.run(
+        [HOOKLINE, "train", "cartpole"], capture_output=True, text=True, env=environ, cwd=tmp_path, check=False
+    )
+    assert result.returncode == 1
+    assert 'needs torch, which is not installed: pip install "hookline[torch]"' in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_run_without_its_plugins_goes_on_without_their_files(tmp_path: Path) -> None:
+    off = [part for name in ("checkpoint", "metrics", "evaluation", "status") for part in ("-p", f"no:{name}")]
+    result = train("addition", "--epochs", "1", "--run-dir", "run", *off, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.json"}
