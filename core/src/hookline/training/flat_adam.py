@@ -24,12 +24,13 @@ class FlatAdam:
         group = {"params": [values], "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         self.param_groups: list[dict[str, Any]] = [group]
         self._values = values
-        self._state: dict[str, Tensor] = {}
+        self.state: dict[str, Tensor] = {}
+        """The moments and the number of steps; empty before the first one, and whenever they are to begin anew."""
 
     @torch.no_grad()
     def step(self) -> None:
         """Update the parameter from its gradient."""
-        values, state, (group,) = self._values, self._state, self.param_groups
+        values, state, (group,) = self._values, self.state, self.param_groups
         assert values.grad is not None
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
@@ -60,11 +61,11 @@ class FlatAdam:
     def state_dict(self) -> dict[str, Any]:
         """As `torch.optim.Adam` gives it: parameters by number, the only one being 0. Tensors are the live ones."""
         group = {**self.param_groups[0], "params": [0]}
-        return {"state": {0: dict(self._state)} if self._state else {}, "param_groups": [group]}
+        return {"state": {0: dict(self.state)} if self.state else {}, "param_groups": [group]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state, also from one of `torch.optim.Adam` for a single parameter."""
         (group,) = state_dict["param_groups"]
         known = self.param_groups[0].keys() - {"params"}
         self.param_groups[0].update({name: group[name] for name in known})
-        self._state = {name: tensor.clone() for name, tensor in state_dict["state"].get(0, {}).items()}
+        self.state = {name: tensor.clone() for name, tensor in state_dict["state"].get(0, {}).items()}
