@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from hookline.training.errors import RankError
 
@@ -100,8 +103,22 @@ _made_here: set[int] = set()
 """The identity of the group that this module has made. A reference to the group itself would keep its threads."""
 
 
+@cache
+def _meeting_point() -> tuple[Any, int, int]:
+    """The store in which ranks find each other, with the rank and their number, as torchrun says."""
+    meeting: tuple[Any, int, int] = next(rendezvous("env://"))
+    return meeting
+
+
+_times_joined = itertools.count()
+
+
 def _join(timeout_seconds: float) -> None:
-    dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_seconds))
+    store, rank, world_size = _meeting_point()
+    # Each time under names of its own: the addresses of the time before are still in the store.
+    own = dist.PrefixStore(f"hookline-{next(_times_joined)}", store)
+    timeout = timedelta(seconds=timeout_seconds)
+    dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=timeout)
     _made_here.add(id(dist.group.WORLD))
     atexit.register(_leave)  # for a trainer that never runs
 
