@@ -35,6 +35,10 @@ def test_values_of_secret_variables_are_taken_out_of_texts() -> None:
     assert redact_text(text, environ) == expected
 
 
+def test_a_secret_that_was_read_with_its_line_end_is_found_without_it() -> None:
+    assert redact_text("got abcdef", {"API_KEY": "abcdef\n"}) == f"got {REDACTED}"
+
+
 def test_secrets_are_those_of_this_process_unless_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_PASSWORD", "hunter22")
     assert redact_text("login failed: hunter22") == f"login failed: {REDACTED}"

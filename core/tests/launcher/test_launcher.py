@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -133,52 +129,3 @@ def test_without_a_dataset_a_small_task_is_learnt() -> None:
         settings=NO_PLUGINS,
     )
     assert losses[-1] < losses[0] < 2.6  # the logarithm of the number of tokens: what knowing nothing gives
-
-
-# -- the shape of the document's own example: functions that talk to a server ------------------------------------------
-
-
-@pytest.fixture
-def endpoint() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    received: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *args: Any) -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/status", received
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_logger_and_hooks_of_an_external_system_see_the_whole_run(
-    endpoint: tuple[str, list[dict[str, Any]]],
-) -> None:
-    from urllib.request import Request, urlopen
-
-    url, received = endpoint
-
-    def post(**body: Any) -> None:
-        request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urlopen(request, timeout=5) as response:
-            assert response.status == 200
-
-    def logger_fn(report_data: dict[str, Any], step: int) -> None:
-        post(step=step, **{key: value for key, value in report_data.items() if isinstance(value, (int, float))})
-
-    training_hooks = {
-        "pre_training_hook": lambda worker, report_data: post(status="STARTED"),
-        "post_training_hook": lambda worker, report_data: post(status="DONE"),
-    }
-    validation_hooks = {"pre_per_step_validation_hook": lambda worker, report_data: post(status="heartbeat")}
-    all_hooks = {**training_hooks, **validation_hooks}
-    run(custom_logger_fns=[logger_fn], hook_fns=all_hooks)
-    statuses = [body["status"] for body in received if "status" in body]
-    assert statuses == ["STARTED", "heartbeat", "heartbeat", "DONE"]
-    assert len([body for body in received if "step" in body]) == 6

@@ -11,7 +11,8 @@ import pytest
 from hookline.policies import MLPPolicy, mlp_jax, to_jax
 from hookline.rollout.environments import cartpole
 from hookline.rollout.environments.cartpole import CARTPOLE, CartPoleState
-from hookline.rollout.runners.jax_scan import next_values_of, play_episodes, scan_rollout, start_copies
+from hookline.rollout.runners.jax_episodes import play_episodes
+from hookline.rollout.runners.jax_scan import next_values_of, scan_rollout, start_copies
 
 KEY = jax.random.key(0)
 
@@ -125,11 +126,12 @@ def test_an_end_that_is_also_a_cut_counts_as_an_end(policy: MLPPolicy) -> None:
 
 def test_an_episode_is_played_once_to_its_end_in_an_evaluation(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights())
-    returns, ended = play_episodes(
+    played = play_episodes(
         CARTPOLE, policy, weights, KEY, episodes=8, max_episode_steps=None, step_limit=1000, greedy=True
     )
-    assert ended.all()
-    assert ((returns >= 5) & (returns <= 500)).all()
+    assert played.ended.all()
+    assert ((played.returns >= 5) & (played.returns <= 500)).all()
+    assert (played.lengths == played.returns).all()
 
 
 def test_the_logprobs_of_a_rollout_are_those_of_its_actions(policy: MLPPolicy) -> None:

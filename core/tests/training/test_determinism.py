@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 from hookline import PluginManager, hookimpl
-from hookline.plugins.construction import Blueprint
-from hookline.plugins.settings import Settings
 from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.text import arithmetic_lessons
 from hookline.testing import EventRecorder
 from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig
 from hookline.training.errors import ReferencePolicyError, TrainingError
+from hookline.training.losses import LossTerm, SharedLossData
+from hookline.training.losses.sft import SFT
 
 EXAMPLES = [{"tokens": [2 + (i * k) % 7 for k in range(3 + i % 3)]} for i in range(1, 12)]
 
@@ -157,13 +157,10 @@ class StopsAfter:
             raise Stop
 
 
-def with_checkpoints(*, resume: bool) -> PluginManager:
+def with_checkpoints() -> PluginManager:
     checkpoint = pytest.importorskip("hookline_checkpoint")
     plugins = PluginManager()
-    blueprint = Blueprint.of("checkpoint", checkpoint.Checkpoint)
-    settings = Settings(options={"checkpoint": {"resume": resume}})
-    assert not blueprint.read_options(settings)
-    plugins.register(blueprint.build(plugins.emit), "checkpoint")
+    plugins.register(checkpoint.Checkpoint(checkpoint.Options(), plugins.emit), "checkpoint")
     return plugins
 
 
@@ -173,14 +170,56 @@ def test_a_run_that_was_stopped_resumes_from_its_checkpoint_to_the_same_end(
 ) -> None:
     whole = mode(14, PluginManager())
     whole.train()
-    plugins = with_checkpoints(resume=False)
+    plugins = with_checkpoints()
     plugins.register(StopsAfter(11))
     with pytest.raises(Stop):
         mode(14, plugins, run_dir=tmp_path / "run").train()
-    resumed = mode(14, with_checkpoints(resume=True), run_dir=tmp_path / "run", resume=True)
+    resumed = mode(14, with_checkpoints(), run_dir=tmp_path / "run", resume=True)
     resumed.train()
     assert_same(weights(whole), weights(resumed))
     assert resumed.state.step == whole.state.step
+
+
+class Fading(SFT):
+    """A loss that counts for less each time it is asked, and so has something to remember."""
+
+    share = 1.0
+
+    def run_train(self, shared: SharedLossData) -> LossTerm:
+        self.share *= 0.7
+        value, size = super().run_train(shared)
+        return LossTerm(value * self.share, size)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"share": self.share}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.share = state.get("share", 1.0)
+
+
+class Offer:
+    @hookimpl
+    def register_losses(self) -> Mapping[str, Any]:
+        return {"fading": Fading}
+
+
+def test_what_a_loss_remembers_is_a_part_of_the_state() -> None:
+    def fading(epochs: int) -> Trainer:
+        plugins = PluginManager()
+        plugins.register(Offer())
+        config = TrainerConfig(epochs=epochs, losses={"fading": {}}, supervised=SupervisedConfig(batch_size=4))
+        config.optimizer.anneal = False
+        return Trainer(config, policy=WithDropout(), dataset=EXAMPLES, plugins=plugins)
+
+    whole = fading(4)
+    whole.train()
+    first = fading(2)
+    first.train()
+    saved = first.state_dict()
+    later = fading(4)
+    later.load_state_dict(saved)
+    later.train()
+    assert_same(weights(whole), weights(later))
 
 
 def test_a_state_of_more_ranks_is_an_error() -> None:

@@ -16,7 +16,7 @@ from hookline.plugins import PluginError
 from hookline.rollout import Curriculum, CurriculumConfig
 from hookline.training import Experience, RolloutConfig, Trainer, TrainerConfig, TrainerHook
 from hookline.training.errors import TrainingError
-from hookline_hookspecs import HookContext, TrainerState
+from hookline_hookspecs import Emit, HookContext, TrainerState
 
 
 def test_a_plugin_is_a_hook(supervised: Callable[..., Trainer]) -> None:
@@ -207,6 +207,23 @@ def test_an_argument_with_a_default_keeps_it_where_nobody_has_another(supervised
     trainer.add_hook(Modest())
     trainer.train()
     assert seen == [(0, 3)]
+
+
+def test_a_hook_may_announce_events_of_its_own(supervised: Callable[..., Trainer]) -> None:
+    class Announcer(TrainerHook):
+        heard: dict[str, float] | None = None
+
+        def on_training_complete(self, state: TrainerState, emit: Emit) -> None:
+            emit.on_evaluation_end(state=state, scores={"x": 0.5})
+
+        def on_evaluation_end(self, scores: dict[str, float]) -> None:
+            self.heard = scores
+
+    announcer = Announcer()
+    trainer = supervised()
+    trainer.add_hook(announcer)
+    trainer.train()
+    assert announcer.heard == {"x": 0.5}
 
 
 def test_a_hook_that_raises_is_treated_by_its_error_policy(supervised: Callable[..., Trainer]) -> None:

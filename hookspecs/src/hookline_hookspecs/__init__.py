@@ -21,7 +21,7 @@ The events are declared by phase, one module each: `run`, `training`, `rollout`,
 from typing import Final
 
 from hookline_hookspecs import checkpoint, evaluation, metrics, rewards, rollout, run, setup, training, validation
-from hookline_hookspecs.artifacts import CheckpointRecord, EvaluationRequest, ReplayRecord
+from hookline_hookspecs.artifacts import CheckpointRecord, EvaluationRequest, EvaluationResult, ReplayRecord
 from hookline_hookspecs.context import HookContext
 from hookline_hookspecs.emit import Emit
 from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
@@ -45,6 +45,7 @@ __all__ = [
     "Episode",
     "EpisodeBatch",
     "EvaluationRequest",
+    "EvaluationResult",
     "Every",
     "HookContext",
     "Kind",

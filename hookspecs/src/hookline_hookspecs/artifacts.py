@@ -1,12 +1,15 @@
-"""What a run leaves behind and asks for: checkpoints, replays, evaluation requests."""
+"""What a run leaves behind and asks for: checkpoints, replays, evaluations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["CheckpointRecord", "EvaluationRequest", "ReplayRecord"]
+from hookline_hookspecs.episodes import Episode
+
+__all__ = ["CheckpointRecord", "EvaluationRequest", "EvaluationResult", "ReplayRecord"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class CheckpointRecord:
     size_bytes: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     """The scores it was saved with; retention of the best goes by one of them."""
+    fingerprint: str = ""
+    """Tells its contents from all others, so that processes can say whether they mean the same."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,10 @@ class ReplayRecord:
     """Recorded episodes that a person can look at."""
 
     path: Path | None = None
+    """The file with one episode to a line; the page to look at lies beside it."""
     uri: str | None = None
     lesson_id: str | None = None
+    """The lesson that was played, None where the file holds several."""
     episodes: int = 0
     """How many episodes the file holds."""
     step: int = 0
@@ -42,9 +49,25 @@ class EvaluationRequest:
     kind: Literal["micro", "full"] = "full"
     """`micro` is a glance at the current lesson, `full` covers all lessons."""
     lessons: tuple[str, ...] = ()
-    """The lessons to evaluate; empty means all."""
+    """The lessons to evaluate; empty means all, or the current one for a micro evaluation."""
     n_examples: int = 64
     """Examples or episodes for each lesson."""
     greedy: bool = True
     seed: int = 0
     """Evaluation draws from this seed alone, so that it changes nothing in training."""
+    samples_per_problem: int = 1
+    """Responses to each problem of a text lesson; more than one needs `greedy=False`."""
+    pass_at: tuple[int, ...] = ()
+    """Each k for which pass@k is wanted, at most `samples_per_problem`; pass@1 comes unasked."""
+    replays: int = 0
+    """How many episodes of each lesson are wanted back, with all that happened in them."""
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Scores, and the episodes that a person may want to look at."""
+
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """By name, such as eval/addition/success_rate."""
+    episodes: Mapping[str, Sequence[Episode]] = field(default_factory=dict)
+    """Some of the episodes that were played, by lesson."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hookline_hookspecs.artifacts import EvaluationRequest, ReplayRecord
+from hookline_hookspecs.artifacts import EvaluationRequest, EvaluationResult, ReplayRecord
 from hookline_hookspecs.markers import hookspec
 from hookline_hookspecs.state import TrainerState
 
@@ -27,7 +27,7 @@ def on_evaluation_start(state: TrainerState, request: EvaluationRequest) -> None
 
 
 @hookspec(kind="decide", scope="driver")
-def evaluate_policy(state: TrainerState, request: EvaluationRequest) -> Mapping[str, float] | None:
+def evaluate_policy(state: TrainerState, request: EvaluationRequest) -> Mapping[str, float] | EvaluationResult | None:
     """Evaluate the policy.
 
     When: whenever scores are wanted, between `on_evaluation_start` and `on_evaluation_end`.
@@ -36,7 +36,7 @@ def evaluate_policy(state: TrainerState, request: EvaluationRequest) -> Mapping[
     Args:
         state: the run; its policy is the one to evaluate.
         request: what is to be evaluated, and how.
-    Returns: scores by name, such as arithmetic/success_rate; None leaves it to the next plugin.
+    Returns: scores by name, or an `EvaluationResult` with episodes besides; None leaves it to the next plugin.
     Added: 0.1.
     """
 
@@ -50,7 +50,7 @@ def on_evaluation_end(state: TrainerState, scores: Mapping[str, float]) -> None:
     Where: rank 0, training thread.
     Args:
         state: the run.
-        scores: this evaluation's scores by name.
+        scores: this evaluation's scores by name; eval/epoch and eval/step say what they belong to, if not to now.
     Returns: ignored.
     Added: 0.1.
     """

@@ -45,7 +45,9 @@ def redact_text(text: str, environ: Mapping[str, str] | None = None) -> str:
     :param environ: where to look for secrets (default: this process's environment).
     """
     environ = os.environ if environ is None else environ
-    secrets = [value for name, value in environ.items() if len(value) >= SHORTEST_SECRET and is_secret_name(name)]
+    # Without the line end of a file that one was read from: whoever uses it has taken that off.
+    named = [value.strip() for name, value in environ.items() if is_secret_name(name)]
+    secrets = [value for value in named if len(value) >= SHORTEST_SECRET]
     # The longest first: one may be the beginning of another.
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, REDACTED)

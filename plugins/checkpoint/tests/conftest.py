@@ -1,6 +1,10 @@
 """A run with a small policy and optimizer, which need no framework."""
 
+import os
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -8,7 +12,12 @@ import pytest
 
 from hookline.plugins import PluginManager
 from hookline_checkpoint import Checkpoint, Options
+from hookline_checkpoint.contents import Contents
+from hookline_checkpoint.snapshot import SnapshotBuffers
+from hookline_checkpoint.store import Saved, write_checkpoint
 from hookline_hookspecs import TrainerState
+
+Write = Callable[..., Saved]
 
 
 class Linear:
@@ -66,3 +75,59 @@ def checkpoint(hookline_manager: PluginManager) -> Callable[..., Checkpoint]:
         return plugin
 
     return register
+
+
+@pytest.fixture
+def save(hookline_manager: PluginManager) -> Callable[[TrainerState], None]:
+    """Lets an epoch end, waits until what is saved of it is on disk, and takes the step at which that is noticed."""
+
+    def save(state: TrainerState) -> None:
+        hookline_manager.emit.on_epoch_end(state=state)
+        plugin = hookline_manager.get_plugin("checkpoint")
+        assert plugin is not None
+        while plugin.checkpoint_manager.is_writing:
+            time.sleep(0.001)
+        hookline_manager.emit.post_training_step(state=state, report_data={})
+
+    return save
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a checkpoint whose arrays tell its epoch, without a run: `write(30)`."""
+
+    def write(epoch: int, size: int = 100, **fields: Any) -> Saved:
+        array = numpy.full(size, epoch, dtype=numpy.float32)
+        contents = Contents(
+            epoch=epoch,
+            step=epoch * 8,
+            policy={"w": array},
+            optimizer={"m": [array]},
+            plugins={"a": {"n": 1}},
+            **fields,
+        )
+        return write_checkpoint(tmp_path / "checkpoints", SnapshotBuffers().take(contents))
+
+    return write
+
+
+@pytest.fixture
+def folder(tmp_path: Path, write: Write) -> Path:
+    """A folder with valid checkpoints of the epochs 10 and 20."""
+    for epoch in (10, 20):
+        write(epoch)
+    return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A disk on which every fsync waits until the event is set."""
+    may_go_on = threading.Event()
+    fsync = os.fsync
+
+    def wait(descriptor: int) -> None:
+        assert may_go_on.wait(60)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    return may_go_on

@@ -1,52 +1,95 @@
 """SIGKILL in the middle of saves: a valid checkpoint is always left, and never one mixed of two."""
 
-import random
 import subprocess
 import sys
-import time
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from hookline_checkpoint.store import newest_valid
+import pytest
 
-KILLS = 12
+from hookline_checkpoint.reading import newest_valid
 
-SAVE_WITHOUT_END = """
-import sys
+KILLS = 100
+
+KILL_AGAIN_AND_AGAIN = """
+import os, random, signal, sys, time
 from pathlib import Path
 import numpy
-from hookline_checkpoint.store import Contents, newest_valid, prune, write_checkpoint
+from hookline_checkpoint.contents import Contents
+from hookline_checkpoint.reading import newest_valid
+from hookline_checkpoint.retention import Keep
+from hookline_checkpoint.saver import Saver
 
 folder = Path(sys.argv[1])
-found, _ = newest_valid(folder)
-epoch = found[1].epoch if found else 0
-print("ready", flush=True)
-while True:
-    # Every other epoch is saved twice, so that kills also meet a checkpoint that is being replaced.
-    for epoch in (epoch + 1, epoch + 2, epoch + 2):
-        array = numpy.full(50_000, epoch)
-        path, _ = write_checkpoint(folder, Contents(epoch=epoch, policy={"w": array}, optimizer={"m": array}))
-        prune(path, keep_last=1)
+
+def save_without_end(tell):
+    found, _ = newest_valid(folder)
+    epoch = found.contents.epoch if found else 0
+    saver = Saver(folder, Keep(last=1))
+    array = numpy.empty(50_000)
+    while True:
+        # Every other epoch is saved twice, so that kills also meet a checkpoint that is being replaced.
+        for epoch in (epoch + 1, epoch + 2, epoch + 2):
+            array[:] = epoch
+            saver.start(Contents(epoch=epoch, policy={"w": array}, optimizer={"m": array}))
+            array[:] = -1  # training goes on while the checkpoint is written
+            saver.finish(wait=True)
+            os.write(tell, b"x")
+
+# A process that has imported all it needs, and is copied for each life: starting from nothing would take far longer.
+chance = random.Random(0)
+told, tell = os.pipe()
+for _ in sys.stdin:
+    child = os.fork()
+    if not child:
+        save_without_end(tell)
+    began = time.monotonic()
+    os.read(told, 1)
+    # Some three saves from now, however long one takes here.
+    time.sleep(chance.uniform(0, 3) * min(time.monotonic() - began, 0.5))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.set_blocking(told, False)
+    try:
+        os.read(told, 1_000_000)
+    except BlockingIOError:
+        pass
+    os.set_blocking(told, True)
+    print("killed", flush=True)
 """
 
 
-def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
-    delays = random.Random(0)
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where that can be: a killed process takes no file system with it, and a disk makes saves slow."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(folder: Path) -> None:
     last = 0
-    for _ in range(KILLS):
-        child = subprocess.Popen([sys.executable, "-c", SAVE_WITHOUT_END, str(tmp_path)], stdout=subprocess.PIPE)
-        assert child.stdout is not None
-        with child, child.stdout:
-            assert child.stdout.readline() == b"ready\n"
-            time.sleep(delays.uniform(0.02, 0.1))
-            child.kill()
-        found, skipped = newest_valid(tmp_path)
-        assert not skipped
-        if found is None:
-            assert last == 0, "there was a valid checkpoint, and now there is none"
-            continue
-        epoch = found[1].epoch
-        assert epoch >= last
-        assert (found[1].policy["w"] == epoch).all()
-        assert (found[1].optimizer["m"] == epoch).all()
-        last = epoch
-    assert last > KILLS, "the children were killed before they had saved anything"
+    in_the_middle = 0
+    command = [sys.executable, "-c", KILL_AGAIN_AND_AGAIN, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as killer:
+        assert killer.stdin is not None
+        assert killer.stdout is not None
+        for _ in range(KILLS):
+            killer.stdin.write("\n")
+            killer.stdin.flush()
+            assert killer.stdout.readline() == "killed\n"
+            in_the_middle += any(path.name.startswith(".") for path in folder.iterdir())
+            found, skipped = newest_valid(folder)
+            assert not skipped
+            if found is None:
+                assert last == 0, "there was a valid checkpoint, and now there is none"
+                continue
+            contents = found.contents
+            assert contents.epoch >= last
+            assert (contents.policy["w"] == contents.epoch).all()
+            assert (contents.optimizer["m"] == contents.epoch).all()
+            last = contents.epoch
+        killer.stdin.close()
+    assert last >= KILLS
+    assert in_the_middle > 10, "the kills did not meet a save"

@@ -1,18 +1,22 @@
 import json
-import logging
+import threading
+import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from hookline.plugins import PluginManager
 from hookline.testing import EventRecorder, check_plugin
-from hookline_checkpoint import Checkpoint, CheckpointError, Options
+from hookline_checkpoint import Checkpoint, CheckpointError, CheckpointHook, CheckpointManager, Options
 from hookline_hookspecs import TrainerState, hookimpl
 
 Register = Callable[..., Checkpoint]
 Run = Callable[..., TrainerState]
+Save = Callable[[TrainerState], None]
 
 
 class Counter:
@@ -24,10 +28,6 @@ class Counter:
     @hookimpl
     def save_plugin_state(self) -> dict[str, Any]:
         return {"count": self.count}
-
-    @hookimpl
-    def load_plugin_state(self, saved: dict[str, Any]) -> None:
-        self.count = saved["counter"]["count"]
 
 
 def saved_epochs(run_dir: Path) -> list[str]:
@@ -43,17 +43,32 @@ def test_it_saves_every_ten_epochs(
 ) -> None:
     checkpoint(keep_last=2)
     for epoch in range(35):
-        hookline_manager.emit.on_epoch_end(state=run(epoch=epoch))
+        state = run(epoch=epoch)
+        hookline_manager.emit.on_epoch_end(state=state)
+    hookline_manager.emit.on_training_failed(state=state, error=RuntimeError())
     assert saved_epochs(tmp_path) == ["epoch-000020", "epoch-000030"]
 
 
-def test_it_tells_others_where_the_checkpoint_is(
-    checkpoint: Register, hookline_manager: PluginManager, hookline_events: EventRecorder, run: Run, tmp_path: Path
+def test_it_tells_others_where_the_checkpoint_is_once_it_is_durable(
+    checkpoint: Register,
+    hookline_manager: PluginManager,
+    hookline_events: EventRecorder,
+    run: Run,
+    tmp_path: Path,
+    slow_disk: threading.Event,
 ) -> None:
-    checkpoint()
+    plugin = checkpoint()
     state = run(epoch=10, step=80, eval_scores={"success": 0.5, "broken": float("nan")})
     hookline_manager.emit.on_epoch_end(state=state)
-    assert hookline_events.names() == ["on_epoch_end", "save_plugin_state", "on_checkpoint_saved"]
+    hookline_manager.emit.post_training_step(state=state, report_data={})
+    assert hookline_events.names() == ["on_epoch_end", "save_plugin_state", "post_training_step"]
+    assert state.latest_checkpoint_path is None
+    slow_disk.set()
+    while plugin.checkpoint_manager.is_writing:
+        time.sleep(0.001)
+    state.epoch, state.step = 11, 85
+    hookline_manager.emit.on_epoch_start(state=state)
+    assert hookline_events.names()[-2:] == ["on_epoch_start", "on_checkpoint_saved"]
     told = hookline_events.of("on_checkpoint_saved")[0].arguments
     path = tmp_path / "checkpoints" / "epoch-000010"
     assert told["state"].latest_checkpoint_path == told["checkpoint"].path == path
@@ -62,7 +77,56 @@ def test_it_tells_others_where_the_checkpoint_is(
     assert told["checkpoint"].metrics == {"success": 0.5}
 
 
-def test_the_end_of_a_run_is_saved_once(
+def test_others_are_told_on_the_training_thread(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, save: Save
+) -> None:
+    class Listener:
+        thread: threading.Thread | None = None
+
+        @hookimpl
+        def on_checkpoint_saved(self) -> None:
+            self.thread = threading.current_thread()
+
+    listener = Listener()
+    hookline_manager.register(listener)
+    checkpoint()
+    save(run(epoch=10))
+    assert listener.thread is threading.current_thread()
+
+
+def test_a_checkpoint_of_the_next_epoch_waits_for_the_one_before(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path, slow_disk: threading.Event
+) -> None:
+    checkpoint()
+    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
+    threading.Timer(0.05, slow_disk.set).start()
+    state = run(epoch=20)
+    hookline_manager.emit.on_epoch_end(state=state)
+    assert state.latest_checkpoint_path == tmp_path / "checkpoints" / "epoch-000010"
+    hookline_manager.emit.on_training_complete(state=state)
+    assert saved_epochs(tmp_path) == ["epoch-000010", "epoch-000020"]
+
+
+def test_or_leaves_itself_out_and_the_end_of_the_run_is_saved_all_the_same(
+    checkpoint: Register,
+    hookline_manager: PluginManager,
+    run: Run,
+    tmp_path: Path,
+    slow_disk: threading.Event,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    checkpoint(when_busy="skip")
+    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
+    state = run(epoch=20)
+    hookline_manager.emit.on_epoch_end(state=state)
+    assert "epoch 20 is not saved: the checkpoint before it is still being written" in caplog.text
+    state.epoch = 21
+    slow_disk.set()
+    hookline_manager.emit.on_training_complete(state=state)
+    assert saved_epochs(tmp_path) == ["epoch-000010", "epoch-000021"]
+
+
+def test_the_end_of_a_run_is_saved_once_and_waited_for(
     checkpoint: Register, hookline_manager: PluginManager, hookline_events: EventRecorder, run: Run, tmp_path: Path
 ) -> None:
     checkpoint()
@@ -70,9 +134,81 @@ def test_the_end_of_a_run_is_saved_once(
         state = run(epoch=epoch)
         hookline_manager.emit.on_epoch_end(state=state)
     hookline_manager.emit.on_training_complete(state=state)
+    assert state.latest_checkpoint_path == tmp_path / "checkpoints" / "epoch-000013"
     hookline_manager.emit.on_training_complete(state=state)
     assert saved_epochs(tmp_path) == ["epoch-000010", "epoch-000013"]
     assert len(hookline_events.of("on_checkpoint_saved")) == 2
+
+
+def test_a_run_that_fails_waits_for_what_is_being_written_and_saves_nothing_more(
+    checkpoint: Register,
+    hookline_manager: PluginManager,
+    hookline_events: EventRecorder,
+    run: Run,
+    tmp_path: Path,
+    slow_disk: threading.Event,
+) -> None:
+    checkpoint()
+    state = run(epoch=10)
+    hookline_manager.emit.on_epoch_end(state=state)
+    state.epoch, state.step = 11, 99
+    threading.Timer(0.05, slow_disk.set).start()
+    hookline_manager.emit.on_training_failed(state=state, error=KeyboardInterrupt())
+    assert saved_epochs(tmp_path) == ["epoch-000010"]
+    assert [event.arguments["checkpoint"].epoch for event in hookline_events.of("on_checkpoint_saved")] == [10]
+
+
+def test_the_first_save_takes_no_memory_that_a_step_could_not_take_before(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run
+) -> None:
+    checkpoint()
+    state = run(epoch=9)
+    state.policy.weight = numpy.zeros(2_000_000)
+    hookline_manager.emit.post_training_step(state=state, report_data={})
+    while any(thread.name == "hookline-checkpoint-memory" for thread in threading.enumerate()):
+        time.sleep(0.001)
+    tracemalloc.start()
+    try:
+        state.epoch = 10
+        hookline_manager.emit.on_epoch_end(state=state)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    hookline_manager.emit.on_training_complete(state=state)
+    assert peak < state.policy.weight.nbytes / 4
+
+
+def test_a_failure_to_write_ends_the_run_at_the_next_look(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
+) -> None:
+    plugin = checkpoint()
+    (tmp_path / "checkpoints").write_text("a file in the way")
+    state = run(epoch=10)
+    hookline_manager.emit.on_epoch_end(state=state)
+    while plugin.checkpoint_manager.is_writing:
+        time.sleep(0.001)
+    with pytest.raises(CheckpointError, match="epoch-000010 cannot be saved: .*File exists"):
+        hookline_manager.emit.post_training_step(state=state, report_data={})
+    assert state.latest_checkpoint_path is None
+
+
+def test_the_best_are_kept_by_the_score_that_the_options_name(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path, save: Save
+) -> None:
+    checkpoint(keep_last=1, keep_best=1, best_metric="loss", best_mode="min")
+    for epoch, loss in ((10, 0.5), (20, 0.1), (30, 0.3), (40, 0.2)):
+        save(run(epoch=epoch, eval_scores={"loss": loss}))
+    assert saved_epochs(tmp_path) == ["epoch-000020", "epoch-000040"]
+
+
+def test_a_score_that_does_not_exist_is_told_once(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, save: Save, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint(keep_best=1, best_metric="sucess")
+    for epoch in (10, 20):
+        save(run(epoch=epoch, eval_scores={"success": 0.5, "length": 3.0}))
+    expected = "a checkpoint without the score 'sucess' cannot be one of the best; there are success, length"
+    assert caplog.text.count(expected) == 1
 
 
 def test_only_rank_0_saves(run: Run, tmp_path: Path) -> None:
@@ -80,44 +216,6 @@ def test_only_rank_0_saves(run: Run, tmp_path: Path) -> None:
         manager.register(Checkpoint(Options(), manager.emit))
         manager.emit.on_training_complete(state=run(rank=1, world_size=2))
     assert not (tmp_path / "checkpoints").exists()
-
-
-def test_a_resumed_run_has_its_counters_weights_and_optimizer_back(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run
-) -> None:
-    checkpoint(resume=True)
-    old = run(epoch=10, step=80, agent_step=640)
-    hookline_manager.emit.on_epoch_end(state=old)
-    new = run()
-    hookline_manager.emit.on_new_training_run(state=new)
-    record = hookline_manager.emit.restore_training_run(state=new)
-    assert (new.epoch, new.step, new.agent_step) == (10, 80, 640)
-    assert new.policy.weight.tolist() == old.policy.weight.tolist()
-    assert str(new.optimizer.state) == str(old.optimizer.state)
-    assert record.path == new.latest_checkpoint_path == old.latest_checkpoint_path
-
-
-def test_every_rank_restores(checkpoint: Register, hookline_manager: PluginManager, run: Run) -> None:
-    checkpoint()
-    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
-    with PluginManager(rank=1) as manager:
-        manager.register(Checkpoint(Options(resume=True), manager.emit))
-        assert manager.emit.restore_training_run(state=run(rank=1)).epoch == 10
-
-
-def test_plugins_get_back_what_they_handed_over(
-    checkpoint: Register, hookline_manager: PluginManager, hookline_events: EventRecorder, run: Run
-) -> None:
-    checkpoint(resume=True)
-    hookline_manager.register(Counter(7), "counter")
-    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
-    fresh = Counter()
-    hookline_manager.replace("counter", fresh)
-    hookline_events.clear()
-    hookline_manager.emit.restore_training_run(state=run())
-    assert fresh.count == 7
-    assert hookline_events.names() == ["restore_training_run", "load_plugin_state", "on_checkpoint_restored"]
-    assert hookline_events.of("load_plugin_state")[0].arguments["state"].epoch == 10
 
 
 def test_a_plugin_whose_state_json_cannot_hold_is_named(
@@ -128,71 +226,6 @@ def test_a_plugin_whose_state_json_cannot_hold_is_named(
     with pytest.raises(CheckpointError, match="plugin 'counter' returned from save_plugin_state what JSON cannot hold"):
         hookline_manager.emit.on_epoch_end(state=run(epoch=10))
     assert not (tmp_path / "checkpoints").exists()
-
-
-def test_damaged_checkpoints_are_skipped_and_the_log_says_why(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    checkpoint(resume=True)
-    for epoch in (10, 20, 30):
-        hookline_manager.emit.on_epoch_end(state=run(epoch=epoch))
-    (tmp_path / "checkpoints/epoch-000030/manifest.json").unlink()
-    (tmp_path / "checkpoints/epoch-000020/state.json").write_text("{}")
-    assert hookline_manager.emit.restore_training_run(state=run()).epoch == 10
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == 2
-    assert "epoch-000030: manifest.json is missing" in warnings[0]
-    assert "epoch-000020: state.json has 2 bytes" in warnings[1]
-
-
-def test_a_run_with_nothing_but_damaged_checkpoints_does_not_begin_anew_in_silence(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
-) -> None:
-    checkpoint(resume=True)
-    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
-    (tmp_path / "checkpoints/epoch-000010/manifest.json").unlink()
-    with pytest.raises(CheckpointError, match=r"none of the 1 checkpoints .* is valid.*manifest.json is missing"):
-        hookline_manager.emit.restore_training_run(state=run())
-
-
-def test_a_run_without_checkpoints_begins_anew_though_told_to_resume(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run
-) -> None:
-    checkpoint(resume=True)
-    hookline_manager.emit.on_new_training_run(state=run())
-    assert hookline_manager.emit.restore_training_run(state=run()) is None
-
-
-def test_a_new_run_refuses_a_folder_with_checkpoints_of_another(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run
-) -> None:
-    checkpoint()
-    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
-    with pytest.raises(
-        CheckpointError, match=r"newest epoch-000010: resume that run .*checkpoint\.resume=true, or give"
-    ):
-        hookline_manager.emit.on_new_training_run(state=run())
-
-
-def test_weights_of_another_shape_are_an_error_that_names_the_checkpoint(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run
-) -> None:
-    checkpoint(resume=True)
-    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
-    state = run()
-    state.policy = type(state.policy)(width=8)
-    with pytest.raises(CheckpointError, match=r"epoch-000010 does not fit this run's policy: layer.weight is \(4, 2\)"):
-        hookline_manager.emit.restore_training_run(state=state)
-
-
-@pytest.mark.parametrize("part", ["policy", "optimizer"])
-def test_a_part_that_one_side_lacks_is_an_error(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run, part: str
-) -> None:
-    checkpoint(resume=True)
-    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
-    with pytest.raises(CheckpointError, match=f"the checkpoint has a {part}, the run has none"):
-        hookline_manager.emit.restore_training_run(state=run(**{part: None}))
 
 
 def test_a_policy_that_cannot_be_saved_is_an_error(
@@ -206,8 +239,8 @@ def test_a_policy_that_cannot_be_saved_is_an_error(
 def test_a_run_without_a_folder_is_left_alone(
     checkpoint: Register, hookline_manager: PluginManager, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    checkpoint(resume=True)
-    state = run(run_dir=None)
+    checkpoint()
+    state = run(run_dir=None, resume=True)
     hookline_manager.emit.on_new_training_run(state=state)
     assert hookline_manager.emit.restore_training_run(state=state) is None
     hookline_manager.emit.on_training_complete(state=state)
@@ -216,17 +249,31 @@ def test_a_run_without_a_folder_is_left_alone(
 
 
 def test_the_weights_can_be_opened_without_hookline(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path, save: Save
 ) -> None:
     from safetensors.numpy import load_file
 
     checkpoint()
-    hookline_manager.emit.on_epoch_end(state=run(epoch=10))
+    save(run(epoch=10))
     path = tmp_path / "checkpoints/epoch-000010"
     assert load_file(path / "policy.safetensors")["layer.weight"].shape == (4, 2)
     assert json.loads((path / "state.json").read_text())["counters"] == {"epoch": 10, "step": 0, "agent_step": 0}
 
 
-def test_keeping_no_checkpoint_at_all_is_refused() -> None:
-    with pytest.raises(ValueError, match="keep_last must be at least 1, got 0"):
-        Options(keep_last=0)
+def test_two_that_would_save_the_same_run_are_an_error(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
+) -> None:
+    checkpoint()
+    hook = CheckpointHook(CheckpointManager(tmp_path), 5, 0)
+    hook.use_emit(hookline_manager.emit)
+    hookline_manager.register(hook)
+    with pytest.raises(CheckpointError, match=r"would both save this run's checkpoints: disable .*-p no:checkpoint"):
+        hookline_manager.emit.on_new_training_run(state=run())
+
+
+def test_a_hook_that_nobody_gave_events_says_how_to_add_it(
+    hookline_manager: PluginManager, run: Run, tmp_path: Path
+) -> None:
+    hookline_manager.register(CheckpointHook(CheckpointManager(tmp_path), 5, 0))
+    with pytest.raises(CheckpointError, match=r"this CheckpointHook cannot ask .* add it by trainer.add_hook"):
+        hookline_manager.emit.on_new_training_run(state=run())

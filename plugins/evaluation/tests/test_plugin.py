@@ -1,4 +1,10 @@
+import json
+import logging
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -6,7 +12,7 @@ import pytest
 from hookline.plugins import PluginManager
 from hookline.testing import EventRecorder, check_plugin
 from hookline_evaluation import Evaluation, Options
-from hookline_hookspecs import EvaluationRequest, TrainerState, hookimpl
+from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, ReplayRecord, TrainerState, hookimpl
 
 Run = Callable[..., TrainerState]
 
@@ -24,20 +30,8 @@ class Evaluator:
         return self.answer
 
 
-@pytest.fixture
-def evaluation(hookline_manager: PluginManager) -> Callable[..., Evaluation]:
-    """Registers the plugin: `evaluation(n_examples=8)`."""
-
-    def register(**options: Any) -> Evaluation:
-        plugin = Evaluation(Options(**options), hookline_manager.emit)
-        hookline_manager.register(plugin, "evaluation")
-        return plugin
-
-    return register
-
-
 def test_it_is_a_good_plugin() -> None:
-    check_plugin(Evaluation, n_examples=8, greedy=False, seed=3, kind="micro")
+    check_plugin(Evaluation, n_examples=8, greedy=False, seed=3, micro_every=2)
 
 
 def test_it_evaluates_every_ten_epochs_and_at_the_end(
@@ -68,11 +62,80 @@ def test_an_epoch_that_was_just_evaluated_is_not_evaluated_again_at_the_end(
 def test_the_request_is_what_the_options_say(
     evaluation: Callable[..., Evaluation], hookline_manager: PluginManager, hookline_state: Run
 ) -> None:
-    evaluation(n_examples=8, greedy=False, seed=3, kind="micro")
+    evaluation(
+        lessons=["addition"], n_examples=8, greedy=False, seed=3, samples_per_problem=4, pass_at=[2, 4], replays=1
+    )
     evaluator = Evaluator({})
     hookline_manager.register(evaluator)
     hookline_manager.emit.on_training_complete(state=hookline_state())
-    assert evaluator.asked == [(0, EvaluationRequest(kind="micro", n_examples=8, greedy=False, seed=3))]
+    expected = EvaluationRequest(
+        "full", ["addition"], n_examples=8, greedy=False, seed=3, samples_per_problem=4, pass_at=[2, 4], replays=1
+    )
+    assert evaluator.asked == [(0, expected)]
+
+
+def test_glances_have_an_interval_of_their_own(
+    evaluation: Callable[..., Evaluation], hookline_manager: PluginManager, hookline_state: Run
+) -> None:
+    evaluation(micro_every=4, micro_n_examples=3, n_examples=8)
+    evaluator = Evaluator({})
+    hookline_manager.register(evaluator)
+    state = hookline_state()
+    for state.epoch in range(13):
+        hookline_manager.emit.on_epoch_end(state=state)
+    hookline_manager.emit.on_training_complete(state=state)
+    asked = [(epoch, request.kind, request.n_examples) for epoch, request in evaluator.asked]
+    assert sorted(asked) == [(4, "micro", 3), (8, "micro", 3), (10, "full", 8), (12, "full", 8), (12, "micro", 3)]
+
+
+def test_a_run_that_goes_on_has_passed_no_glance(
+    evaluation: Callable[..., Evaluation], hookline_manager: PluginManager, hookline_state: Run
+) -> None:
+    evaluation(micro_every=4)
+    evaluator = Evaluator({})
+    hookline_manager.register(evaluator)
+    hookline_manager.set_clocks(epoch=22)
+    state = hookline_state()
+    hookline_manager.emit.on_new_training_run(state=state)
+    for state.epoch in (23, 24):
+        hookline_manager.emit.on_epoch_end(state=state)
+    assert [epoch for epoch, _ in evaluator.asked] == [24]
+
+
+def test_an_answer_with_episodes_gives_scores_and_a_replay(
+    evaluation: Callable[..., Evaluation],
+    hookline_manager: PluginManager,
+    hookline_events: EventRecorder,
+    hookline_state: Run,
+    tmp_path: Path,
+) -> None:
+    evaluation()
+    episodes = {"addition": [Episode("2+3=", "5", "5", 1.0), Episode("4+4=", "9", "8", 0.0)]}
+    hookline_manager.register(Evaluator(EvaluationResult({"eval/addition/success_rate": 0.5}, episodes)))
+    state = hookline_state(epoch=10, step=40, run_dir=tmp_path)
+    hookline_manager.emit.on_epoch_end(state=state)
+    assert state.eval_scores == {"eval/addition/success_rate": 0.5}
+    assert state.shared["evaluation"] == {"scores": state.eval_scores, "epoch": 10, "step": 40}
+    (told,) = hookline_events.of("on_replay_saved")
+    path = tmp_path / "replays" / "epoch-000010.jsonl"
+    assert told.arguments["replay"] == ReplayRecord(path=path, lesson_id="addition", episodes=2, step=40)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["epoch"], line["step"], line["response"]) for line in lines] == [(10, 40, "5"), (10, 40, "9")]
+    assert "4+4=" in path.with_suffix(".html").read_text()
+
+
+def test_a_run_without_a_folder_has_scores_and_no_replay(
+    evaluation: Callable[..., Evaluation],
+    hookline_manager: PluginManager,
+    hookline_events: EventRecorder,
+    hookline_state: Run,
+) -> None:
+    evaluation()
+    hookline_manager.register(Evaluator(EvaluationResult({"x": 0.5}, {"addition": [Episode("2+3=", "5")]})))
+    state = hookline_state(epoch=10, run_dir=None)
+    hookline_manager.emit.on_epoch_end(state=state)
+    assert state.eval_scores == {"x": 0.5}
+    assert "on_replay_saved" not in hookline_events.names()
 
 
 def test_the_scores_are_in_the_state_before_others_are_told(
@@ -98,11 +161,13 @@ def test_it_says_once_that_nobody_answers_and_tells_no_scores(
     hookline_state: Run,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, "hookline.evaluation")
     evaluation()
     hookline_manager.register(Evaluator(None))
     for epoch in (10, 20, 30):
         hookline_manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
-    assert caplog.text.count("no plugin gave scores in evaluate_policy") == 1
+    said = [record for record in caplog.records if "nobody gave scores in evaluate_policy" in record.message]
+    assert [record.levelname for record in said] == ["INFO"]
     assert "on_evaluation_end" not in hookline_events.names()
 
 
@@ -129,6 +194,24 @@ def test_only_rank_0_evaluates(hookline_state: Run) -> None:
     assert evaluator.asked == []
 
 
-def test_an_evaluation_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="n_examples must be at least 1, got 0"):
-        Options(n_examples=0)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_examples": 0}, "n_examples must be at least 1, got 0"),
+        ({"micro_every": 0}, "micro_every must be at least 1, got 0"),
+        ({"replays": -1}, "replays must be 0 or more, got -1"),
+        ({"samples_per_problem": 4}, "all samples of a problem would be the same. Set greedy = false"),
+        ({"pass_at": (2,)}, "pass_at has 2, but samples_per_problem is 1"),
+        ({"mode": "remote"}, "mode is 'remote', so url must be an http(s) address, got None"),
+        ({"mode": "remote", "url": "file:///etc/passwd"}, "got 'file:///etc/passwd'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Options(**options)
+
+
+def test_the_trainer_hook_is_not_imported_with_the_plugin() -> None:
+    code = "import sys, hookline_evaluation; print([m for m in ('httpx', 'tenacity', 'hookline') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

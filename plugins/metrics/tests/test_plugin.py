@@ -1,10 +1,6 @@
 import logging
 import math
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,22 +12,12 @@ import pytest
 
 from hookline.plugins import PluginManager
 from hookline.testing import check_plugin
-from hookline_hookspecs import TrainerState, hookimpl
-from hookline_metrics import Metrics
+from hookline_hookspecs import HookContext, Rollout, TrainerState, hookimpl
+from hookline_metrics import Metrics, MetricsHook, Options, companion
 
 Run = Callable[..., TrainerState]
-
-
-@pytest.fixture
-def manager(hookline_manager: PluginManager) -> PluginManager:
-    """A manager with the plugin."""
-    hookline_manager.register(Metrics(hookline_manager.emit), "metrics")
-    return hookline_manager
-
-
-def read(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(f"file:{folder / 'stats.sqlite'}?mode=ro", uri=True)) as connection:
-        return connection.execute(query).fetchall()
+Read = Callable[..., list[tuple[Any, ...]]]
+Eventually = Callable[[Callable[[], object]], None]
 
 
 class Offers:
@@ -45,32 +31,57 @@ class Offers:
         return self.numbers
 
 
+def finish(manager: PluginManager, state: TrainerState) -> None:
+    manager.emit.on_training_complete(state=state)
+    assert manager.drain() == []
+
+
 def test_it_is_a_good_plugin() -> None:
     check_plugin(Metrics)
 
 
-def test_every_number_of_a_report_is_a_row(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:
+def test_the_hook_is_a_good_plugin_too() -> None:
+    check_plugin(MetricsHook)
+
+
+def test_importing_it_brings_in_no_library_that_takes_long(run_python: Callable[[str], str]) -> None:
+    loaded = run_python(
+        "import sys, hookline_metrics; print(*(m for m in ('rich', 'psutil', 'wandb', 'sqlite3', 'pydantic') if m in sys.modules))"
+    )
+    assert loaded.split() == []
+
+
+def test_every_number_of_a_report_is_a_row(manager: PluginManager, hookline_state: Run, read: Read) -> None:
     before = time.time()
     manager.emit.on_new_training_run(state=hookline_state())
     manager.emit.on_epoch_start(state=hookline_state(epoch=2))
     manager.emit.log_metrics(report_data={"train/loss": 0.5, "train/entropy": 1}, step=7)
-    manager.drain()
-    rows = read(tmp_path, "SELECT step, epoch, name, value FROM metrics")
+    finish(manager, hookline_state(epoch=2, step=7))
+    rows = read("SELECT step, epoch, name, value FROM metrics WHERE name LIKE 'train/%'")
     assert rows == [(7, 2, "train/loss", 0.5), (7, 2, "train/entropy", 1.0)]
-    [(recorded,)] = read(tmp_path, "SELECT DISTINCT time FROM metrics")
+    [(recorded,)] = read("SELECT DISTINCT time FROM metrics WHERE name LIKE 'train/%'")
     assert before <= recorded <= time.time()
 
 
+def test_counters_of_a_report_are_columns_and_no_rows(manager: PluginManager, hookline_state: Run, read: Read) -> None:
+    manager.emit.on_new_training_run(state=hookline_state())
+    manager.emit.log_metrics(
+        report_data={"current_epoch": 3, "current_step": 9, "total_steps": 100, "loss": 0.5}, step=9
+    )
+    finish(manager, hookline_state(epoch=3, step=9))
+    assert read("SELECT step, epoch, name FROM metrics WHERE name NOT LIKE 'run/%'") == [(9, 3, "loss")]
+
+
 def test_an_epoch_ends_with_the_statistics_of_the_state_and_of_all_plugins(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path
+    manager: PluginManager, hookline_state: Run, read: Read
 ) -> None:
     manager.register(Offers({"rewards/acceptance": 0.75}), "rewards")
     state = hookline_state(
         epoch=0, step=8, loss_stats={"loss": 0.5}, rollout_stats={"return": 20.0}, eval_scores={"success": 0.25}
     )
     manager.emit.on_epoch_end(state=state)
-    manager.drain()
-    assert read(tmp_path, "SELECT step, epoch, name, value FROM metrics ORDER BY name") == [
+    finish(manager, state)
+    assert read("SELECT step, epoch, name, value FROM metrics WHERE name NOT LIKE 'run/%' ORDER BY name") == [
         (8, 0, "loss", 0.5),
         (8, 0, "return", 20.0),
         (8, 0, "rewards/acceptance", 0.75),
@@ -78,15 +89,26 @@ def test_an_epoch_ends_with_the_statistics_of_the_state_and_of_all_plugins(
     ]
 
 
+def test_what_the_report_of_the_last_step_has_said_is_not_said_again_at_the_end_of_the_epoch(
+    manager: PluginManager, hookline_state: Run, read: Read
+) -> None:
+    manager.emit.on_new_training_run(state=hookline_state())
+    manager.emit.log_metrics(report_data={"train/loss": 0.5}, step=8)
+    state = hookline_state(step=8, loss_stats={"train/loss": 0.75, "train/kl": 0.1})
+    manager.emit.on_epoch_end(state=state)
+    finish(manager, state)
+    assert read("SELECT name, value FROM metrics WHERE name LIKE 'train/%'") == [("train/loss", 0.5), ("train/kl", 0.1)]
+
+
 def test_a_name_that_two_plugins_claim_stays_with_the_first(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    manager: PluginManager, hookline_state: Run, read: Read, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager.register(Offers({"x": 1.0}), "second")
     manager.register(Offers({"x": 2.0}), "first")
     for epoch in range(3):
         manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
-    manager.drain()
-    assert read(tmp_path, "SELECT value FROM metrics") == [(2.0,)] * 3
+    finish(manager, hookline_state(epoch=2))
+    assert read("SELECT value FROM metrics WHERE name = 'x'") == [(2.0,)] * 3
     assert caplog.text.count("metric 'x' is claimed by plugin 'first' and by plugin 'second'") == 1
 
 
@@ -102,160 +124,229 @@ def test_plugins_are_asked_on_the_training_thread(manager: PluginManager, hookli
     assert threads == [threading.current_thread()]
 
 
-def test_the_scores_of_an_evaluation_are_recorded_once(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path
-) -> None:
+def test_the_scores_of_an_evaluation_are_recorded_once(manager: PluginManager, hookline_state: Run, read: Read) -> None:
     state = hookline_state(eval_scores={"success": 0.5})
     for state.epoch, state.step in ((1, 10), (2, 20), (3, 30), (4, 40)):
         if state.epoch == 3:  # another evaluation that happens to give the same
             manager.emit.on_evaluation_end(state=state, scores=state.eval_scores)
         manager.emit.on_epoch_end(state=state)
-    manager.drain()
-    assert read(tmp_path, "SELECT step, value FROM metrics WHERE name = 'success'") == [(10, 0.5), (30, 0.5)]
+    finish(manager, state)
+    assert read("SELECT step, value FROM metrics WHERE name = 'success'") == [(10, 0.5), (30, 0.5)]
 
 
 def test_the_end_of_a_run_adds_what_is_new_since_its_last_epoch(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path
+    manager: PluginManager, hookline_state: Run, read: Read
 ) -> None:
     state = hookline_state(epoch=5, step=50, loss_stats={"loss": 0.5})
     manager.emit.on_epoch_end(state=state)
     state.eval_scores["success"] = 1.0
-    manager.emit.on_training_complete(state=state)
-    manager.drain()
-    assert read(tmp_path, "SELECT step, name, value FROM metrics") == [(50, "loss", 0.5), (50, "success", 1.0)]
+    finish(manager, state)
+    assert read("SELECT step, name, value FROM metrics") == [
+        (50, "loss", 0.5),
+        (50, "success", 1.0),
+        (50, "run/completed", 1.0),
+    ]
 
 
 def test_what_is_not_finite_or_not_a_number(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    manager: PluginManager, hookline_state: Run, read: Read, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "hookline.metrics")
     report = {"nan": math.nan, "inf": -math.inf, "on": True, "text": "hello", "nothing": None, "list": [1, 2]}
     manager.emit.on_new_training_run(state=hookline_state())
     for step in (1, 2):
         manager.emit.log_metrics(report_data=report, step=step)
-    manager.drain()
-    assert read(tmp_path, "SELECT name, value FROM metrics WHERE step = 1") == [
-        ("nan", None),
-        ("inf", -math.inf),
-        ("on", 1.0),
-    ]
+    finish(manager, hookline_state(step=2))
+    assert read("SELECT name, value FROM metrics WHERE step = 1") == [("nan", None), ("inf", -math.inf), ("on", 1.0)]
     assert caplog.text.count("metric 'text' is a str and no number: it is left out") == 1
     assert "nothing" not in caplog.text
 
 
-def test_the_database_is_readable_while_it_is_written(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path
+def test_a_report_that_its_owner_changes_afterwards_is_recorded_as_it_was(
+    manager: PluginManager, hookline_state: Run, read: Read
 ) -> None:
+    report = {"loss": 1.0}
+    manager.emit.on_new_training_run(state=hookline_state())
+    manager.emit.log_metrics(report_data=report, step=1)
+    report["loss"] = 99.0
+    finish(manager, hookline_state(step=1))
+    assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(1.0,)]
+
+
+def test_the_database_is_readable_while_it_is_written(
+    manager: PluginManager, hookline_state: Run, read: Read, tmp_path: Path, eventually: Eventually
+) -> None:
+    def rows(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("SELECT count(*) FROM metrics").fetchone()[0])
+
     manager.emit.on_new_training_run(state=hookline_state())
     manager.emit.log_metrics(report_data={"loss": 1.0}, step=1)
-    manager.drain()
+    eventually(lambda: read("SELECT 1 FROM metrics"))
     with closing(sqlite3.connect(tmp_path / "stats.sqlite")) as reader:
         reader.execute("BEGIN")
-        assert reader.execute("SELECT count(*) FROM metrics").fetchone() == (1,)
+        assert rows(reader) == 1
         manager.emit.log_metrics(report_data={"loss": 2.0}, step=2)
-        assert manager.drain() == []
-        assert reader.execute("SELECT count(*) FROM metrics").fetchone() == (1,)
+        eventually(lambda: len(read("SELECT 1 FROM metrics")) == 2)
+        assert rows(reader) == 1
         reader.execute("COMMIT")
-        assert reader.execute("SELECT count(*) FROM metrics").fetchone() == (2,)
+        assert rows(reader) == 2
     assert not manager.faults
 
 
-def test_one_metric_is_read_by_its_index(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:
+def test_one_metric_is_read_by_its_index(manager: PluginManager, hookline_state: Run, read: Read) -> None:
     manager.emit.on_epoch_end(state=hookline_state(loss_stats={"loss": 1.0}))
-    manager.drain()
-    plan = read(tmp_path, "EXPLAIN QUERY PLAN SELECT step, value FROM metrics WHERE name = 'loss' ORDER BY step")
+    finish(manager, hookline_state())
+    plan = read("EXPLAIN QUERY PLAN SELECT step, value FROM metrics WHERE name = 'loss' ORDER BY step")
     assert "USING INDEX metrics_by_name" in str(plan)
     assert "TEMP B-TREE" not in str(plan)
 
 
 @pytest.mark.parametrize("end", ["on_training_complete", "on_training_failed"])
-def test_the_end_of_a_run_closes_the_database(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path, end: str
+def test_the_end_of_a_run_writes_all_that_was_reported_and_closes_the_database(
+    manager: PluginManager, hookline_state: Run, read: Read, tmp_path: Path, end: str
 ) -> None:
     state = hookline_state(loss_stats={"loss": 1.0})
+    manager.emit.on_new_training_run(state=state)
+    manager.emit.pre_training(state=state, report_data={})
+    for state.step in range(1, 501):
+        manager.emit.log_metrics(report_data={"train/loss": 1.0}, step=state.step)
     manager.emit.on_epoch_end(state=state)
     error = {"error": RuntimeError("out of memory")} if end == "on_training_failed" else {}
     getattr(manager.emit, end)(state=state, **error)
     manager.drain()
     # SQLite removes its log when the last connection is closed.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["heartbeat", "stats.sqlite"]
+    assert read("SELECT count(*), max(step) FROM metrics WHERE name = 'train/loss'") == [(500, 500)]
+    ended = "run/completed" if end == "on_training_complete" else "run/failed"
+    assert read("SELECT step FROM metrics WHERE name = '" + ended + "'") == [(500,)]
 
 
-def test_a_report_after_the_end_is_kept_and_leaves_nothing_open(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path
+def test_a_run_that_could_not_start_changes_nothing_in_its_folder_but_the_heartbeat(
+    manager: PluginManager, hookline_state: Run, read: Read
 ) -> None:
-    manager.emit.on_training_complete(state=hookline_state())
-    manager.emit.log_metrics(report_data={"late": 1.0}, step=3)
-    manager.drain()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["heartbeat", "stats.sqlite"]
-    assert read(tmp_path, "SELECT name FROM metrics") == [("late",)]
-
-
-def test_the_heartbeat_is_touched_as_the_run_gets_on(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path
-) -> None:
-    manager.emit.on_new_training_run(state=hookline_state())
-    manager.drain()
-    heartbeat = tmp_path / "heartbeat"
-    for emit in (
-        lambda: manager.emit.log_metrics(report_data={}, step=1),
-        lambda: manager.emit.on_epoch_start(state=hookline_state()),
-        lambda: manager.emit.on_epoch_end(state=hookline_state(epoch=1)),
-    ):
-        os.utime(heartbeat, (0, 0))
-        emit()
+    for _ in range(2):
+        state = hookline_state()
+        manager.emit.on_new_training_run(state=state)
+        manager.emit.on_training_failed(state=state, error=RuntimeError("there is a run here already"))
         manager.drain()
-        assert heartbeat.stat().st_mtime > 0
+    assert read("SELECT count(*) FROM metrics") == [(0,)]
 
 
-def test_a_run_without_a_folder_leaves_no_files(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_report_outside_of_a_run_is_not_kept_and_said_so(
+    manager: PluginManager, hookline_state: Run, read: Read, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "hookline.metrics")
+    finish(manager, hookline_state())
+    for step in (3, 4):
+        manager.emit.log_metrics(report_data={"late": 1.0}, step=step)
+    assert read("SELECT name FROM metrics") == [("run/completed",)]
+    assert caplog.text.count("before a run has begun, or after its end: they are not kept") == 1
+
+
+def test_a_second_run_of_the_same_process_has_a_database_of_its_own(
+    manager: PluginManager, hookline_state: Run, read: Read, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        state = hookline_state(run_dir=tmp_path / name, step=1)
+        manager.emit.on_new_training_run(state=state)
+        manager.emit.log_metrics(report_data={name: 1.0}, step=1)
+        finish(manager, state)
+    query = "SELECT name FROM metrics ORDER BY rowid"
+    assert read(query, tmp_path / "one") == [("one",), ("run/completed",)]
+    assert read(query, tmp_path / "two") == [("two",), ("run/completed",)]
+
+
+def test_the_heartbeat_is_touched_on_progress_and_by_nothing_else(
+    manager: PluginManager,
+    hookline_state: Run,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(companion, "LOOK_SECONDS", 0.05)
+    heartbeat = tmp_path / "heartbeat"
+    state = hookline_state()
+    manager.emit.on_new_training_run(state=state)
+    eventually(heartbeat.exists)
+    for event, arguments in {
+        "log_metrics": {"report_data": {}, "step": 1},
+        "on_epoch_start": {"state": state},
+        "post_validation_step": {"state": state, "report_data": {}},
+        "on_evaluation_start": {"state": state, "request": None},
+        "on_replay_saved": {"state": state, "replay": None},
+        "on_evaluation_end": {"state": state, "scores": {}},
+        "on_rollout_end": {"context": HookContext(), "rollout": Rollout()},
+        "on_epoch_end": {"state": hookline_state(epoch=1)},
+    }.items():
+        heartbeat.unlink()
+        getattr(manager.emit, event)(**arguments)
+        eventually(heartbeat.exists)
+    heartbeat.unlink()
+    time.sleep(0.5)
+    assert not heartbeat.exists()
+
+
+def test_a_run_without_a_folder_leaves_no_files(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:
     state = hookline_state(run_dir=None, loss_stats={"loss": 1.0})
     manager.emit.on_new_training_run(state=state)
     manager.emit.log_metrics(report_data={"loss": 1.0}, step=1)
     manager.emit.on_epoch_end(state=state)
-    manager.emit.on_training_complete(state=state)
-    assert manager.drain() == []
+    finish(manager, state)
     assert list(tmp_path.iterdir()) == []
     assert not manager.faults
-    assert "they are not kept" in caplog.text
 
 
 def test_other_ranks_write_nothing(hookline_state: Run, tmp_path: Path) -> None:
     with PluginManager(rank=1) as manager:
-        manager.register(Metrics(manager.emit))
+        manager.register(Metrics(Options(), manager.emit))
         state = hookline_state(rank=1, loss_stats={"loss": 1.0})
         manager.emit.on_new_training_run(state=state)
         manager.emit.log_metrics(report_data={"loss": 1.0}, step=1)
+        manager.emit.on_rollout_end(context=HookContext(lesson_id="a"), rollout=Rollout())
         manager.emit.on_epoch_end(state=state)
         manager.emit.on_training_complete(state=state)
     assert list(tmp_path.iterdir()) == []
 
 
-WRITE_AND_DIE = """
-import os, signal, sys
-from pathlib import Path
-from hookline_metrics.database import Row, StatsDatabase
+def test_lessons_are_rows_when_they_are_unlocked_and_when_they_graduate(
+    manager: PluginManager, hookline_state: Run, read: Read
+) -> None:
+    state = hookline_state(step=0)
+    manager.emit.on_new_training_run(state=state)
+    context = HookContext(lesson_id="sums", metadata={"performance": 0.5})
+    manager.emit.on_rollout_end(context=context, rollout=Rollout(stats={"mean_reward": 0.75}))
+    manager.emit.log_metrics(report_data={}, step=4)
+    manager.emit.on_curriculum_update(context=HookContext(), changes={"sums": "graduated", "products": "unlocked"})
+    context = HookContext(lesson_id="products", metadata={"performance": 0.25})
+    manager.emit.on_rollout_end(context=context, rollout=Rollout())
+    finish(manager, hookline_state(step=4))
+    assert read("SELECT step, name, value FROM metrics WHERE name LIKE 'curriculum/%'") == [
+        (0, "curriculum/sums/unlocked", 1.0),
+        (0, "curriculum/sums/success", 0.5),
+        (0, "curriculum/sums/reward", 0.75),
+        (4, "curriculum/sums/graduated", 1.0),
+        (4, "curriculum/products/unlocked", 1.0),
+        (4, "curriculum/products/success", 0.25),
+    ]
 
-database = StatsDatabase(Path(sys.argv[1]))
-for step in range(50):
-    database.write([Row(step, 0, "a", 1.0, 0.0), Row(step, 0, "b", 2.0, 0.0)])
-os.kill(os.getpid(), signal.SIGKILL)
-"""
 
-
-def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
-    child = subprocess.run([sys.executable, "-c", WRITE_AND_DIE, str(tmp_path / "stats.sqlite")], check=False)
-    assert child.returncode == -signal.SIGKILL
-    assert read(tmp_path, "SELECT count(*), max(step) FROM metrics") == [(100, 49)]
-
-
-def test_an_unwritable_folder_is_reported_and_does_not_stop_the_run(
+def test_a_database_that_cannot_be_written_is_reported_and_does_not_stop_the_run(
     manager: PluginManager, hookline_state: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "stats.sqlite").mkdir()
-    manager.emit.on_epoch_end(state=hookline_state(loss_stats={"loss": 1.0}))
+    state = hookline_state(loss_stats={"loss": 1.0})
+    manager.emit.on_epoch_end(state=state)
+    manager.emit.on_training_complete(state=state)
     manager.drain()
-    assert "plugin 'metrics' failed in on_epoch_end: OperationalError('unable to open database file')" in caplog.text
+    assert "could not be written to stats.sqlite, and are tried again: OperationalError" in caplog.text
+    assert "stats.sqlite has not got 2 reports (unable to open database file)" in caplog.text
+    assert manager.faults
+
+
+def test_what_makes_no_sense_as_an_option_is_refused() -> None:
+    with pytest.raises(ValueError, match="gradients_every must be 0 or more, got -1"):
+        Options(gradients_every=-1)
+    with pytest.raises(ValueError, match="system_every must be 0 or more, got nan"):
+        Options(system_every=math.nan)
+    with pytest.raises(ValueError, match="a sink is named as package.module:Class, got 'mine'"):
+        Options(sinks=("mine",))

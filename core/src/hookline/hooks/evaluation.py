@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from hookline.hooks.hook import Hook
 from hookline.hooks.periodic import PeriodicHook
 from hookline_hookspecs import HookContext
 
-__all__ = ["EvaluationHook"]
+if TYPE_CHECKING:
+    from hookline.rollout.lessons import CurriculumConfig
+
+__all__ = ["EvaluationHook", "default_hooks"]
 
 
 class EvaluationHook(PeriodicHook):
@@ -45,3 +51,20 @@ class EvaluationHook(PeriodicHook):
         )
         context.worker.tracker.log(scores, step=context.step)
         return scores
+
+
+def default_hooks(config: CurriculumConfig) -> list[Hook]:
+    """A glance at the current lesson and an evaluation of all lessons, as often as the config says."""
+    hooks: list[Hook] = []
+    if config.micro_eval_frequency is not None:
+        hooks.append(
+            EvaluationHook(
+                frequency=config.micro_eval_frequency,
+                n_examples=config.micro_eval_n_examples,
+                eval_type="micro_eval",
+                evaluate_all_lessons=False,
+            )
+        )
+    if config.eval_frequency is not None:
+        hooks.append(EvaluationHook(frequency=config.eval_frequency, n_examples=config.eval_n_examples))
+    return hooks

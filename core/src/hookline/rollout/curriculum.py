@@ -85,7 +85,11 @@ class Curriculum:
         """Take note of the rewards of an evaluation."""
         share = _share_of_successes(self.lessons[self._known(lesson_id)], rewards)
         if share is not None:
-            self.standings[lesson_id].evaluated_success = share
+            self.record_success_rate(lesson_id, share)
+
+    def record_success_rate(self, lesson_id: str, rate: float) -> None:
+        """Take note of the share of successes in an evaluation that somebody else has made."""
+        self._standing(lesson_id).evaluated_success = rate
 
     def has_levelled_off(self, lesson_id: str) -> bool:
         """Whether success in training no longer changes, over a full window."""

@@ -28,6 +28,8 @@ class Lesson:
     """How far success may differ between the halves of the window and still count as level."""
     max_episode_steps: int | None = None
     """Cut longer episodes short, besides any limit that the environment has of its own."""
+    category: str | None = None
+    """What the lesson is counted under in evaluations, besides its own name."""
 
 
 def _cartpole() -> list[Lesson]:
@@ -49,3 +51,5 @@ class CurriculumConfig:
     eval_frequency: int | None = 100
     """Rollouts between two evaluations of all lessons; None for none."""
     eval_n_examples: int = 64
+    heeds_evaluations: bool = True
+    """Let the scores of full evaluations by others, such as the evaluation plugin's, graduate lessons too."""

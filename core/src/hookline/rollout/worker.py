@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from hookline.extras import require
-from hookline.hooks.evaluation import EvaluationHook
+from hookline.hooks.evaluation import default_hooks
 from hookline.hooks.hook import Hook
 from hookline.hooks.manager import HookManager
 from hookline.hooks.random_keys import key_for, key_of_step
@@ -18,10 +18,9 @@ from hookline.rollout.buffer import RolloutBuffer
 from hookline.rollout.chance import chance_of_step
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
-from hookline.rollout.lessons import CurriculumConfig
 from hookline.rollout.scores import score_rewards
 from hookline.rollout.tracker import Tracker
-from hookline_hookspecs import EvaluationRequest, HookContext, Rollout, TrainerState
+from hookline_hookspecs import Episode, EvaluationRequest, HookContext, Rollout, TrainerState
 
 if TYPE_CHECKING:
     from hookline.rollout.runners.runner import Runner
@@ -56,6 +55,8 @@ class RolloutWorker:
         self.curriculum = Curriculum(config.curriculum_config)
         self.step = 0
         """Rollouts made so far."""
+        self.lesson_id: str | None = None
+        """The lesson of the latest rollout."""
         self.weights_version = 0
         self._runners = self._build_runners()
         self.policy = self._choose_policy()
@@ -123,7 +124,7 @@ class RolloutWorker:
         """Make one rollout and return it."""
         self.start()
         chance = chance_of_step(self._key, self.step)
-        lesson_id = self.curriculum.sample(float(chance.lesson))
+        lesson_id = self.lesson_id = self.curriculum.sample(float(chance.lesson))
         context = self._lesson_context(chance.on_rollout_start, lesson_id)
         self.plugins.emit.on_rollout_start(context=context)
         rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout)
@@ -208,9 +209,8 @@ class RolloutWorker:
         self.plugins.emit.on_evaluation_start(state=self.run_state, request=request)
         key = key_for(key_of_step(self._key, self.step) if rng is None else rng, eval_type)
         scores: dict[str, float] = {}
-        for name in names:
-            self.curriculum.success_of(name)  # an unknown lesson is an error that names the nearest
-            rewards = self._runners[name].evaluate(self._weights, key_for(key, name), n_examples, greedy=greedy)
+        for name, episodes in self.play(request, key).items():
+            rewards = [episode.reward for episode in episodes]
             lesson_scores = score_rewards(rewards, self.curriculum.lessons[name].success_above)
             scores |= {f"inference.{eval_type}/{name}/{score}": value for score, value in lesson_scores.items()}
             if moves_curriculum:
@@ -220,6 +220,28 @@ class RolloutWorker:
         self.run_state.eval_scores.update(scores)
         self.plugins.emit.on_evaluation_end(state=self.run_state, scores=scores)
         return scores
+
+    def play(
+        self, request: EvaluationRequest, key: Any, weights: Mapping[str, Any] | None = None
+    ) -> dict[str, list[Episode]]:
+        """The fresh episodes of an evaluation, by lesson. Nothing is announced.
+
+        :param key: decides on problems and chances, for each lesson apart from the others.
+        :param weights: those to play with, for once; the current ones when there are none.
+        """
+        names = request.lessons or tuple(self.curriculum.lessons)
+        for name in names:
+            self.curriculum.success_of(name)  # an unknown lesson is an error that names the nearest
+        if weights is not None:
+            check_weights(weights, self.policy.shapes())
+        own = self._weights if weights is None else to_jax(weights)
+        return {name: self._runners[name].evaluate(own, key_for(key, name), request) for name in names}
+
+    def heed_evaluation(self, success_rates: Mapping[str, float]) -> None:
+        """Let the success rates of lessons in an evaluation by somebody else decide on lessons that graduate."""
+        for name, rate in success_rates.items():
+            self.curriculum.record_success_rate(name, rate)
+        self._update_curriculum()
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -268,20 +290,3 @@ class RolloutWorker:
         if lesson_id in self._last_rewards:
             metadata["reward"] = self._last_rewards[lesson_id]
         return HookContext(self, self.step, key, lesson_id, metadata)
-
-
-def default_hooks(config: CurriculumConfig) -> list[Hook]:
-    """A glance at the current lesson and an evaluation of all lessons, as often as the config says."""
-    hooks: list[Hook] = []
-    if config.micro_eval_frequency is not None:
-        hooks.append(
-            EvaluationHook(
-                frequency=config.micro_eval_frequency,
-                n_examples=config.micro_eval_n_examples,
-                eval_type="micro_eval",
-                evaluate_all_lessons=False,
-            )
-        )
-    if config.eval_frequency is not None:
-        hooks.append(EvaluationHook(frequency=config.eval_frequency, n_examples=config.eval_n_examples))
-    return hooks

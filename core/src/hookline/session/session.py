@@ -46,12 +46,13 @@ class Session:
         self.state = state
         self.start_epoch = state.epoch
         """The epoch that training starts with: 0, or the one after the last that a restored run completed."""
+        self.restored: Any = restored_from
+        """What the run goes on from, such as a `CheckpointRecord`; None for one that begins anew."""
         self.final_val_loss: float | None = None
         """The loss of the validation at the last step; None as long as there was none."""
         # A state of somebody else's making may know nothing of folders and resuming.
         self._resume: bool = getattr(state, "resume", False)
         self._rollouts = rollouts
-        self._restored_from = restored_from
         self._means = RunningMeans()
         self._cleanup = ExitStack()
 
@@ -89,7 +90,7 @@ class Session:
         self._check = StateCheck(self.plugins, state)
         self.plugins.set_clocks(step=-1, epoch=-1, rollout=-1)
         self._announce("on_new_training_run")
-        restored = self._restored_from or self.emit.restore_training_run(state=state)
+        self.restored = restored = self.restored or self.emit.restore_training_run(state=state)
         self._check.after("restore_training_run")
         if self._resume and restored is None:
             logger.warning("there is nothing to resume from in %s: the run begins anew", state.run_dir)

@@ -51,7 +51,7 @@ def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any
         "rewards": lambda: [1.0, 0.0],
         "rollout": lambda: Rollout(lesson_id="addition", episodes=episodes, stats={"mean_reward": 0.5}),
         "saved": dict,
-        "scores": lambda: {"addition/success_rate": 0.5},
+        "scores": lambda: {"eval/addition/success_rate": 0.5},
         "state": lambda: TrainerState(
             run_id="sample", run_dir=run_dir, step=4, total_epochs=2, total_steps=8, loss_stats={"train/loss": 0.5}
         ),

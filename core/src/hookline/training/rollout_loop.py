@@ -47,7 +47,7 @@ class RolloutLoop:
         self._step = step
         self._worker = worker
         self._order = order
-        self._rewards = rewards
+        self.rewards = rewards
         self._warm_start = warm_start
         self.experience = Experience(step.losses)
         for loss in step.losses:
@@ -100,8 +100,8 @@ class RolloutLoop:
 
     def _rollout(self) -> Rollout:
         rollout = self._worker.rollout()
-        if self._rewards is not None:
-            self._rewards.apply(rollout)
+        if self.rewards is not None:
+            self.rewards.apply(rollout)
         return rollout
 
     def _go_through_experience(self, session: Session) -> None:
@@ -117,20 +117,20 @@ class RolloutLoop:
 
     def state_dict(self) -> dict[str, Any]:
         """What decides the next epoch besides weights and generators. An epoch's experience is not carried over."""
-        parts = {"worker": self._worker, "rewards": self._rewards, "warm_start": self._warm_start}
+        parts = {"worker": self._worker, "rewards": self.rewards, "warm_start": self._warm_start}
         return {name: part.state_dict() for name, part in parts.items() if part is not None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._worker.load_state_dict(state["worker"])
-        if self._rewards is not None:
-            self._rewards.load_state_dict(state["rewards"])
+        if self.rewards is not None:
+            self.rewards.load_state_dict(state["rewards"])
         if self._warm_start is not None:
             self._warm_start.load_state_dict(state["warm_start"])
 
     def stop(self) -> None:
         self._worker.stop()
-        if self._rewards is not None:
-            self._rewards.close()
+        if self.rewards is not None:
+            self.rewards.close()
 
 
 def check_divisible(rows: int, minibatches: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hookline.plugins.manager import PluginManager
 from hookline.rewards import IntegratedRewardConfig, create_integrated_reward_system
-from hookline_hookspecs import EpisodeBatch, Rollout, hookimpl
+from hookline_hookspecs import Episode, EpisodeBatch, Rollout, hookimpl
 
 __all__ = ["LessonReward", "RolloutRewards"]
 
@@ -47,6 +47,18 @@ class RolloutRewards:
         accepted_flags = [episode.metadata["accepted"] for episode in rollout.episodes]
         rollout.arrays["rewards"] = np.where(accepted_flags, rewards, np.nan).astype(np.float32)
         rollout.stats["acceptance_rate"] = len(accepted) / max(len(rollout.episodes), 1)
+
+    def verify(self, episodes: Sequence[Episode]) -> None:
+        """Have the verifiers say what they find in episodes that are not trained on. No bound or metric follows it."""
+        if self._system.config.enable_verification and episodes:
+            reports = self._system.pipeline.verify_episodes(EpisodeBatch(list(episodes)))
+            for episode, report in zip(episodes, reports, strict=True):
+                episode.metadata |= {
+                    "verification_score": report.score,
+                    "verification_result": report.result,
+                    "verification_message": report.message,
+                    "verification_details": report.details,
+                }
 
     def state_dict(self) -> dict[str, Any]:
         """The bounds, which may follow the data."""

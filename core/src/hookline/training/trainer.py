@@ -12,11 +12,13 @@ import hookline
 from hookline.plugins.manager import PluginManager
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
-from hookline.training.errors import TrainingError
+from hookline.training.errors import RankError, TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
 from hookline.training.gradient_step import GradientStep
 from hookline.training.hook_styles import register_hook
 from hookline.training.losses.registry import build_losses
+from hookline.training.policy_evaluator import NAME as EVALUATOR
+from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline.training.ranks import join_ranks
 from hookline.training.resume_point import NAME, ResumePoint
 from hookline.training.rollout_loop import RolloutLoop, check_divisible
@@ -145,11 +147,11 @@ class Trainer:
         losses = build_losses(default_losses if self.config.losses is None else self.config.losses, self.plugins)
         for loss in losses:
             loss.attach_policy(module)
-        self._losses = losses
         step = GradientStep(module, losses, self.config.optimizer, self.ranks)
         self.policy = self.state.policy = module
         self.optimizer = self.state.optimizer = step.optimizer
         self._parameters = step.parameters.values
+        self._losses = losses
         return step
 
     # -- use ------------------------------------------------------------------------------------------------------
@@ -161,12 +163,14 @@ class Trainer:
     def train(self) -> TrainerState:
         """Run to the end, and return the state there. A run that fails raises what ended it."""
         self.ranks.join()
-        resume_point = ResumePoint(self)
+        resume_point, evaluator = ResumePoint(self), PolicyEvaluator(self)
         self.plugins.register(resume_point, NAME)
+        self.plugins.register(evaluator, EVALUATOR)
         try:
             with Session(
                 self.plugins, self.state, rollouts=self._rollouts_made, restored_from=self._restored_from
             ) as session:
+                self._check_start(session)
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
                 self.ranks.broadcast_(self._parameters.data)
                 try:
@@ -176,9 +180,29 @@ class Trainer:
                     self.loop.stop()
         finally:
             self._restored_from = None
+            self.plugins.unregister(evaluator, EVALUATOR)
             self.plugins.unregister(resume_point, NAME)
             self.ranks.leave()
         return self.state
+
+    def _check_start(self, session: Session) -> None:
+        """Each rank has restored the run by itself: that all found the same must not be taken for granted."""
+        restored = session.restored
+        start = {
+            "epoch": session.start_epoch,
+            "step": self.state.step,
+            "goes on from": getattr(restored, "fingerprint", restored) or "nothing",
+        }
+        starts = self.ranks.gather(start)
+        if any(other != starts[0] for other in starts):
+            shown = "; ".join(
+                f"rank {rank}: {', '.join(f'{name} {value}' for name, value in own.items())}"
+                for rank, own in enumerate(starts)
+            )
+            raise RankError(
+                f"the ranks do not start at the same point of the run ({shown}): they see different checkpoints. "
+                f"Give all of them the same folder, on a file system that they share; here it is {self.state.run_dir}"
+            )
 
     def _share_progress(self) -> None:
         """Know all ranks' progress before the epoch ends: whoever saves it then is on rank 0 alone, and cannot ask."""
@@ -210,7 +234,7 @@ class Trainer:
         self._restored_from = "Trainer.load_state_dict"
 
     def progress(self) -> dict[str, Any]:
-        """Generators, data order, and what the loop keeps, by rank; all that JSON can hold."""
+        """Generators, data order, and what the loop and the losses keep, by rank; all that JSON can hold."""
         ranks = self._progress_of_ranks or [self._own_progress()]
         return {"ranks": ranks}
 

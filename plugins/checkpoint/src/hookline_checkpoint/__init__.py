@@ -4,6 +4,16 @@ How a checkpoint lies on disk is stated in `hookline_checkpoint.store`.
 """
 
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
-from hookline_checkpoint.plugin import Checkpoint, Options
+from hookline_checkpoint.hook import CheckpointHook
+from hookline_checkpoint.manager import CheckpointManager
+from hookline_checkpoint.options import Options
+from hookline_checkpoint.plugin import Checkpoint
 
-__all__ = ["Checkpoint", "CheckpointError", "InvalidCheckpointError", "Options"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointHook",
+    "CheckpointManager",
+    "InvalidCheckpointError",
+    "Options",
+]

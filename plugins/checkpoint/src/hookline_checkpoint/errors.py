@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 __all__ = ["CheckpointError", "InvalidCheckpointError"]
 
 
@@ -11,3 +13,6 @@ class CheckpointError(RuntimeError):
 
 class InvalidCheckpointError(CheckpointError):
     """A checkpoint's files are not what was written. The message says which file, and what is wrong with it."""
+
+    path: Path | None = None
+    """The checkpoint, once it is known which it is."""

@@ -17,26 +17,19 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import numpy
-from numpy.typing import NDArray
-
+from hookline_checkpoint.arrays import TYPES, Arrays, StoredArray, is_torch_tensor, type_name
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
 
-__all__ = ["Arrays", "join_tree", "split_tree"]
-
-Arrays: TypeAlias = dict[str, NDArray[Any]]
-
-STORABLE: Final = frozenset(numpy.dtype(code).name for code in "?bhiqBHIQefdF")
-"""The types of array that both NumPy and safetensors have: booleans, whole numbers, real ones, and complex64."""
+__all__ = ["join_tree", "split_tree"]
 
 RESERVED: Final = "__metadata__"
 """A name that the safetensors format keeps for itself."""
 
 
 def split_tree(tree: object, what: str) -> tuple[Arrays, Any]:
-    """The arrays of a structure by name, and the description that puts them back in their places.
+    """The arrays of a structure by name, not copied, and the description that puts them back in their places.
 
     :param what: names the structure in error messages.
     """
@@ -49,8 +42,9 @@ def _split(node: object, path: tuple[object, ...], what: str, arrays: Arrays) ->
         return node
     if hasattr(node, "shape") and hasattr(node, "dtype"):
         name = _free_name(path, arrays)
-        arrays[name] = _as_numpy(node, _shown(what, path))
-        return {"array": name, "torch": True} if _is_torch_tensor(node) else {"array": name}
+        _check_type(node, _shown(what, path))
+        arrays[name] = node
+        return {"array": name, "torch": True} if is_torch_tensor(node) else {"array": name}
     if isinstance(node, float):
         return node if math.isfinite(node) else {"float": str(node)}
     if isinstance(node, dict):
@@ -83,35 +77,19 @@ def _free_name(path: tuple[object, ...], arrays: Arrays) -> str:
     return candidate
 
 
-def _as_numpy(leaf: Any, where: str) -> NDArray[Any]:
-    try:
-        array = leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else numpy.asarray(leaf)
-    except (TypeError, RuntimeError, ValueError) as error:
-        raise _unstorable(where, leaf.dtype) from error
-    if array.dtype.name not in STORABLE:
-        raise _unstorable(where, leaf.dtype)
-    # safetensors reads memory from its first to its last byte, whatever the strides say.
-    return numpy.asarray(array, order="C")
-
-
-def _unstorable(where: str, dtype: object) -> CheckpointError:
-    return CheckpointError(
-        f"{where} is an array of {dtype}, which a checkpoint cannot hold: "
-        "keep it in a type that NumPy has, such as float32, and cast where you compute"
-    )
-
-
-def _is_torch_tensor(leaf: object) -> bool:
-    # Who has not imported torch has no tensor of it; importing it here would cost everybody else seconds.
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(leaf, torch.Tensor)
+def _check_type(leaf: Any, where: str) -> None:
+    if type_name(leaf) not in TYPES:
+        raise CheckpointError(
+            f"{where} is an array of {leaf.dtype}, which a checkpoint cannot hold: "
+            "keep it in a type such as float32 or bfloat16, and cast where you compute"
+        )
 
 
 def _shown(what: str, path: tuple[object, ...]) -> str:
     return what + "".join(f"[{key!r}]" for key in path)
 
 
-def join_tree(description: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+def join_tree(description: Any, arrays: Mapping[str, StoredArray]) -> Any:
     """The structure that `split_tree` took apart. Tensors come back as tensors where torch has been imported."""
     if not isinstance(description, dict):
         return description
@@ -125,13 +103,9 @@ def join_tree(description: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         case {"float": "nan" | "inf" | "-inf" as value}:
             return float(value)
         case {"array": str(name)} if name in arrays:
-            return _as_before(arrays[name], description.get("torch") is True)
+            torch = sys.modules.get("torch")
+            was_tensor = description.get("torch") is True
+            return arrays[name].as_torch(torch) if was_tensor and torch is not None else arrays[name].as_numpy()
         case {"array": str(name)}:
             raise InvalidCheckpointError(f"the array {name!r} is described, but not there")
     raise InvalidCheckpointError(f"nothing is described by {str(description)[:80]!r}")
-
-
-def _as_before(array: NDArray[Any], was_tensor: bool) -> Any:
-    array = numpy.require(array, requirements="W")
-    torch = sys.modules.get("torch")
-    return torch.from_numpy(array) if was_tensor and torch is not None else array

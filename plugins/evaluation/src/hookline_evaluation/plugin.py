@@ -3,76 +3,201 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from hookline_hookspecs import Emit, EvaluationRequest, TrainerState, hookimpl
+from hookline_evaluation.elsewhere.evaluations import CheckpointEvaluations
+from hookline_evaluation.elsewhere.messages import Answer, PendingEvaluation, Ticket
+from hookline_evaluation.interval import Interval
+from hookline_evaluation.options import Options
+from hookline_evaluation.replays.uploading import upload_replay
+from hookline_evaluation.replays.writing import write_replay
+from hookline_hookspecs import (
+    CheckpointRecord,
+    Emit,
+    EvaluationRequest,
+    ReplayRecord,
+    TrainerState,
+    hookimpl,
+)
 
-__all__ = ["Evaluation", "Options"]
+__all__ = ["Evaluation"]
 
 logger = logging.getLogger("hookline.evaluation")
 
 
-@dataclass(frozen=True)
-class Options:
-    """What each evaluation asks for."""
-
-    n_examples: int = 64
-    """Examples or episodes for each lesson."""
-    greedy: bool = True
-    """Take the most likely action or token; false samples."""
-    seed: int = 0
-    """What an evaluation draws from, so that two runs are comparable."""
-    kind: Literal["micro", "full"] = "full"
-    """`micro` is a glance at the current lesson, `full` covers all lessons."""
-
-    def __post_init__(self) -> None:
-        if self.n_examples < 1:
-            raise ValueError(f"n_examples must be at least 1, got {self.n_examples}")
-
-
 class Evaluation:
-    """Asks whichever plugin answers `evaluate_policy` for scores, and puts them into `state.eval_scores`."""
+    """Evaluates at its schedule and at the end: scores go into `state.eval_scores`, episodes into `replays/`.
+
+    In process, whichever plugin answers `evaluate_policy` is asked; Hookline's trainer is one. Elsewhere, checkpoints
+    are evaluated while training goes on, and scores come in when the next epoch begins.
+    """
 
     def __init__(self, options: Options, emit: Emit) -> None:
-        self.request = EvaluationRequest(
-            kind=options.kind, n_examples=options.n_examples, greedy=options.greedy, seed=options.seed
-        )
+        self.options = options
         self._emit = emit
-        self._evaluated_at: tuple[int, int] | None = None
         self._has_said_that_nobody_answers = False
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        in_process = self.options.mode == "in-process"
+        self._elsewhere = None if in_process else CheckpointEvaluations(self._begin_elsewhere)
+        self._evaluated_at: tuple[int, int] | None = None
+        self._micro = None if self.options.micro_every is None else Interval(self.options.micro_every)
+        self._deadline: float | None = None
+
+    # -- moments --------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def register_commands(self) -> Mapping[str, Callable[..., Any]]:
+        from hookline_evaluation.command import evaluate
+
+        return {"evaluate": evaluate}
 
     @hookimpl(scope="driver")
-    def on_new_training_run(self) -> None:
-        self._evaluated_at = None
+    def on_new_training_run(self, state: TrainerState) -> None:
+        self._begin_anew()
+        if self._elsewhere is not None and state.run_dir is None:
+            logger.warning(
+                "the policy is not evaluated: the run has no folder, so there are no checkpoints. "
+                "Give it one, or set the option evaluation.mode to 'in-process'"
+            )
+
+    @hookimpl(scope="driver")
+    def on_epoch_start(self, state: TrainerState) -> None:
+        if self._elsewhere is not None:
+            self._publish_what_is_done(state)
+
+    @hookimpl(specname="on_epoch_end", scope="driver")
+    def glance_if_due(self, state: TrainerState) -> None:
+        """The glance has an interval of its own, besides the schedule of the full evaluation."""
+        if self._micro is not None and self._micro.is_due(state.epoch):
+            self._evaluate_here(state, self.options.micro_request())
 
     @hookimpl(every=10, scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
-        self._evaluate(state)
+        request = self.options.full_request()
+        if self._elsewhere is None:
+            self._evaluate_here(state, request)
+        else:
+            self._elsewhere.want(request)
+
+    @hookimpl(scope="driver")
+    def on_checkpoint_saved(self, state: TrainerState, checkpoint: CheckpointRecord) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.take_checkpoint(checkpoint)
+            if self._deadline is None:
+                self._publish_what_is_done(state)
+            else:
+                self._finish_elsewhere(state)
 
     @hookimpl(scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
         # The last epoch may have been evaluated when it ended.
-        if self._evaluated_at != (state.epoch, state.step):
-            self._evaluate(state)
+        if self._elsewhere is None:
+            if self._evaluated_at != (state.epoch, state.step):
+                self._evaluate_here(state, self.options.full_request())
+            return
+        self._deadline = time.monotonic() + self.options.deadline_seconds
+        if not self._elsewhere.is_evaluated(state.epoch, state.step):
+            self._elsewhere.want(self.options.full_request())
+        if self._elsewhere.has_checkpoint_of(state.epoch, state.step):
+            self._finish_elsewhere(state)
+        # Otherwise the last checkpoint is still to be saved: that it is, is told in `on_checkpoint_saved`.
 
-    def _evaluate(self, state: TrainerState) -> None:
-        self._emit.on_evaluation_start(state=state, request=self.request)
-        scores = self._emit.evaluate_policy(state=state, request=self.request)
-        if scores is None:
+    @hookimpl(scope="driver")
+    def on_training_failed(self) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.stop()
+
+    @hookimpl(scope="driver")
+    def on_replay_saved(self, state: TrainerState, replay: ReplayRecord) -> None:
+        # Not in the background: by the time of the last replay's turn, wandb's run might be over.
+        upload_replay(state.shared["metrics"].get("wandb_run"), replay, state.run_id)
+
+    # -- in process -----------------------------------------------------------------------------------------------
+
+    def _evaluate_here(self, state: TrainerState, request: EvaluationRequest) -> None:
+        self._emit.on_evaluation_start(state=state, request=request)
+        result = self._emit.evaluate_policy(state=state, request=request)
+        if result is None:
             self._say_that_nobody_answers()
             return
-        if not isinstance(scores, Mapping):
-            raise TypeError(f"a plugin returned a {type(scores).__name__} from evaluate_policy, not scores by name")
-        self._evaluated_at = state.epoch, state.step
-        state.eval_scores.update(scores)
-        self._emit.on_evaluation_end(state=state, scores=dict(scores))
+        answer = Answer.of(result)
+        if request.kind == "full":
+            self._evaluated_at = state.epoch, state.step
+        self._publish(state, answer, answer.scores, state.epoch, state.step)
 
     def _say_that_nobody_answers(self) -> None:
         if not self._has_said_that_nobody_answers:
             self._has_said_that_nobody_answers = True
-            logger.warning(
-                "the policy is not evaluated: no plugin gave scores in evaluate_policy. "
-                "Install or register one that does, or disable the plugin 'evaluation'"
+            # Nothing is wrong: a run that learns from a dataset has no lessons to play, and its validation tells more.
+            logger.info(
+                "the policy is not evaluated, since nobody gave scores in evaluate_policy: a trainer that makes no "
+                "rollouts has no lessons to play. Register a plugin that does, or disable the plugin 'evaluation'"
             )
+
+    # -- elsewhere ------------------------------------------------------------------------------------------------
+
+    def _begin_elsewhere(self, ticket: Ticket) -> PendingEvaluation:
+        if self.options.mode == "remote":
+            from hookline_evaluation.elsewhere.remote import RemoteEvaluation
+
+            assert self.options.url is not None
+            return RemoteEvaluation(ticket, self.options.url, self.options.timeout_seconds)
+        from hookline_evaluation.elsewhere.child_process import ChildEvaluation
+
+        return ChildEvaluation(ticket, self.options.timeout_seconds)
+
+    def _publish_what_is_done(self, state: TrainerState) -> None:
+        """Take what has been evaluated meanwhile, and begin what is wanted next."""
+        assert self._elsewhere is not None
+        try:
+            self._publish_late(state, self._elsewhere.collect())
+        finally:
+            self._begin_next(state)
+
+    def _finish_elsewhere(self, state: TrainerState) -> None:
+        """The run is over: wait for what goes on, and for the last evaluation after it."""
+        assert self._elsewhere is not None
+        assert self._deadline is not None
+        try:
+            try:
+                self._publish_late(state, self._elsewhere.finish(self._deadline))
+            finally:
+                self._begin_next(state)
+                self._publish_late(state, self._elsewhere.finish(self._deadline))
+        finally:
+            self._elsewhere.stop()
+
+    def _begin_next(self, state: TrainerState) -> None:
+        assert self._elsewhere is not None
+        ticket = self._elsewhere.begin_if_wanted()
+        if ticket is not None:
+            self._emit.on_evaluation_start(state=state, request=ticket.request)
+
+    def _publish_late(self, state: TrainerState, collected: tuple[Ticket, Answer] | None) -> None:
+        if collected is not None:
+            ticket, answer = collected
+            belonging = {"eval/epoch": float(ticket.epoch), "eval/step": float(ticket.step)}
+            self._publish(state, answer, {**answer.scores, **belonging}, ticket.epoch, ticket.step)
+
+    # -- what becomes of it ---------------------------------------------------------------------------------------
+
+    def _publish(self, state: TrainerState, answer: Answer, scores: Mapping[str, float], epoch: int, step: int) -> None:
+        state.eval_scores.update(scores)
+        state.shared["evaluation"].update(scores=dict(scores), epoch=epoch, step=step)
+        self._emit.on_evaluation_end(state=state, scores=dict(scores))
+        if answer.records and state.run_dir is not None:
+            path = write_replay(
+                state.run_dir, answer.records, run_id=state.run_id, epoch=epoch, step=step, scores=answer.scores
+            )
+            lessons = {record["lesson"] for record in answer.records}
+            replay = ReplayRecord(
+                path=path,
+                lesson_id=lessons.pop() if len(lessons) == 1 else None,
+                episodes=len(answer.records),
+                step=step,
+            )
+            self._emit.on_replay_saved(state=state, replay=replay)

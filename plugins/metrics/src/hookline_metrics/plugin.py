@@ -2,174 +2,255 @@
 
 from __future__ import annotations
 
+import json
 import logging
-import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from hookline_hookspecs import Emit, Every, TrainerState, hookimpl
-from hookline_metrics.database import Row, StatsDatabase
-from hookline_metrics.scalars import Merger, as_scalar
+from hookline_hookspecs import Emit, Every, HookContext, Rollout, TrainerState, hookimpl
+from hookline_hookspecs.redaction import redact, redact_text
+from hookline_metrics.gathering import Gatherer
+from hookline_metrics.gradients import gradient_statistics
+from hookline_metrics.lessons import LessonRecord
+from hookline_metrics.options import Options
+from hookline_metrics.phases import Phase, PhaseClock
+from hookline_metrics.recording import Recording
+from hookline_metrics.sinks.sink import DATABASE, Run, Sink
+from hookline_metrics.sinks.wanted import wanted_sinks
 
 __all__ = ["Metrics"]
 
 logger = logging.getLogger("hookline.metrics")
 
-EVERY_EPOCH = Every(1, start=-1)  # epoch 0 too
-
-
-class Report(NamedTuple):
-    """Numbers of one moment, before they are looked at."""
-
-    step: int
-    epoch: int | None
-    numbers: Mapping[str, Any]
-    time: float
-
 
 class Metrics:
-    """Writes every number of the run to `stats.sqlite`, and touches `heartbeat` as the run gets on.
+    """Records every number of the run, shows how it gets on, and touches `heartbeat` as it does.
 
-    The training thread gathers, since plugins answer `collect_metrics` there; the background thread writes.
+    The training thread gathers, since plugins answer `collect_metrics` there, and appends to queues. All else is done
+    by threads that the recording keeps.
     """
 
-    after = ("evaluation",)  # an epoch's report has the scores of that epoch
+    after = ("evaluation", "checkpoint")  # an epoch's report has the scores of that epoch, and what its saving took
 
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-        self._merger = Merger()
-        # Of the training thread.
-        self._gathered_at: tuple[Path | None, int, int] | None = None
-        self._has_new_scores = False
-        self._recorded_scores: dict[str, float] = {}
-        # From the training thread to the background thread.
-        self._gathered: deque[Report] = deque()
-        # Of the background thread.
-        self._database: StatsDatabase | None = None
-        self._epoch: int | None = None
-        self._is_over = False
-        self._mentioned: set[str] = set()
+    def __init__(self, options: Options, emit: Emit | None = None) -> None:
+        self._options = options
+        self._gatherer = Gatherer(emit)
+        self._phases = PhaseClock()
+        self._lessons = LessonRecord()
+        self._recording: Recording | None = None
+        self._has_started = False
+        self._gradients_due = 0
+        self._latest_report: tuple[int, Mapping[str, Any]] = (-1, {})
+        self._mentioned = False
 
-    # -- on the training thread -----------------------------------------------------------------------------------
+    # -- the run --------------------------------------------------------------------------------------------------
 
     @hookimpl(scope="driver")
-    def on_evaluation_end(self) -> None:
-        self._has_new_scores = True
+    def on_new_training_run(self, state: TrainerState) -> None:
+        self._open(state)
 
-    @hookimpl(schedule=EVERY_EPOCH, scope="driver")
-    def on_epoch_end(self, state: TrainerState) -> None:
-        self._gather(state)
+    @hookimpl(scope="driver")
+    def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
+        recording = self._open(state)
+        recording.moment.start_step = state.step
+        recording.moment.start_epoch = report_data.get("start_epoch", state.epoch)
+        self._phases.restart(state.step, state.agent_step)
+        self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
+        recording.record(state.step, None, {"run/started": 1.0})
+        self._has_started = True
 
     @hookimpl(scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
+        self._phases.leave_all()
+        self._gather(state)
+        self._open(state).record(state.step, state.epoch, {"run/completed": 1.0})
+
+    @hookimpl(scope="driver")
+    def on_training_failed(self, state: TrainerState) -> None:
+        # A run that could not even start says nothing of the one that its folder is from.
+        if self._recording is not None and self._has_started:
+            self._gather(state)
+            self._recording.record(state.step, state.epoch, {"run/failed": 1.0})
+
+    # Last, so that what the training thread gathers in the same event is there to be written.
+    @hookimpl(specname="on_training_complete", background=True, scope="driver", trylast=True)
+    def end_complete_run(self) -> None:
+        self._end()
+
+    @hookimpl(specname="on_training_failed", background=True, scope="driver", trylast=True)
+    def end_failed_run(self) -> None:
+        self._end()
+
+    def _open(self, state: TrainerState) -> Recording:
+        """The recording of this run, with what it needs to know of the state."""
+        recording = self._recording
+        if recording is None or recording.folder != state.run_dir:
+            self._end()
+            self._recording = recording = Recording(state.run_dir, self._sinks(state), self._options)
+            self._phases, self._lessons, self._has_started = PhaseClock(), LessonRecord(), False
+        moment = recording.moment
+        moment.total_epochs, moment.total_steps = state.total_epochs, state.total_steps
+        moment.step, moment.phase = state.step, self._phases.current
+        moment.beats += 1
+        return recording
+
+    def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
+        if state.run_dir is None:
+            return []
+        config = json.loads(redact_text(json.dumps(redact(getattr(state, "config", {})), default=str)))
+        return wanted_sinks(self._options, Run(state.run_dir, state.run_id, config, state.shared["metrics"]))
+
+    def _end(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            for sink in recording.end():
+                if sink == DATABASE and self._options.report and recording.folder is not None:
+                    _write_report(recording.folder)
+
+    # -- numbers --------------------------------------------------------------------------------------------------
+
+    @hookimpl
+    def log_metrics(self, report_data: dict[str, Any], step: int) -> None:
+        recording = self._recording
+        if recording is None:
+            self._mention_lost_report()
+            return
+        numbers = report_data.copy()
+        moment = recording.moment
+        moment.step = step
+        moment.numbers = numbers
+        moment.beats += 1
+        recording.record(step, report_data.get("current_epoch", moment.epoch), numbers)
+        self._latest_report = step, numbers
+
+    @hookimpl(scope="driver")
+    def on_mb_end(self, state: TrainerState) -> None:
+        if state.step >= self._gradients_due and self._options.gradients_every and self._recording is not None:
+            self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
+            self._recording.record(state.step, state.epoch, gradient_statistics(state.policy))
+
+    @hookimpl(schedule=Every(1, start=-1), scope="driver")  # epoch 0 too
+    def on_epoch_end(self, state: TrainerState) -> None:
+        self._phases.leave_all()
         self._gather(state)
 
     def _gather(self, state: TrainerState) -> None:
-        numbers = self._merger.merge(self._sources(state))
+        recording = self._open(state)
+        numbers = self._gatherer.gather(state, self._own_numbers(state))
+        # What the last step's own report has said is not said again: the state holds means over the epoch.
+        step, said = self._latest_report
+        if step == state.step:
+            numbers = {name: value for name, value in numbers.items() if name not in said}
         if numbers:
-            self._gathered.append(Report(state.step, state.epoch, numbers, time.time()))
+            recording.record(state.step, state.epoch, numbers)
 
-    def _sources(self, state: TrainerState) -> Iterator[tuple[str, Any]]:
-        # Scores stay in the state until the next evaluation; each is recorded once, at the step it belongs to.
-        if self._has_new_scores or state.eval_scores != self._recorded_scores:
-            self._has_new_scores, self._recorded_scores = False, dict(state.eval_scores)
-            yield "state.eval_scores", state.eval_scores
-        # The end of a run most often is the end of an epoch, which has just been reported.
-        moment = state.run_dir, state.epoch, state.step
-        if moment != self._gathered_at:
-            self._gathered_at = moment
-            yield "state.loss_stats", state.loss_stats
-            yield "state.rollout_stats", state.rollout_stats
-            for plugin, numbers in self._emit.collect_metrics(state=state).items():
-                yield f"plugin {plugin!r}", numbers
+    def _own_numbers(self, state: TrainerState) -> dict[str, float]:
+        return self._phases.numbers(state.step, state.agent_step)
 
-    # -- in the background ----------------------------------------------------------------------------------------
+    def _mention_lost_report(self) -> None:
+        if not self._mentioned:
+            self._mentioned = True
+            logger.info("numbers are reported before a run has begun, or after its end: they are not kept")
 
-    @hookimpl(background=True, scope="driver")
-    def on_new_training_run(self, state: TrainerState) -> None:
-        self._is_over = False
-        self._epoch = None
-        self._attend_to(state)
+    # -- signs of life, and where the time goes -------------------------------------------------------------------
 
-    @hookimpl(background=True, scope="driver")
+    @hookimpl(scope="driver")
     def on_epoch_start(self, state: TrainerState) -> None:
-        self._epoch = state.epoch
-        self._attend_to(state)
+        self._open(state).moment.epoch = state.epoch
+        self._phases.leave_all()
 
-    @hookimpl(background=True)
-    def log_metrics(self, report_data: dict[str, Any], step: int) -> None:
-        if self._database is None:
-            self._mention("numbers are reported before the run's folder is known, or it has none: they are not kept")
-            return
-        self._write([Report(step, report_data.get("current_epoch", self._epoch), report_data, time.time())])
+    @hookimpl(scope="driver")
+    def on_rollout_start(self) -> None:
+        self._enter("rollout")
 
-    # Last, so that what the training thread gathers in the same event is there to be written.
-    @hookimpl(specname="on_epoch_end", schedule=EVERY_EPOCH, background=True, scope="driver", trylast=True)
-    def write_epoch(self, state: TrainerState) -> None:
-        self._attend_to(state)
-        self._write_gathered()
+    @hookimpl(scope="driver")
+    def on_rollout_end(self, context: HookContext, rollout: Rollout) -> None:
+        self._leave("rollout")
+        recording = self._recording
+        if recording is not None:
+            moment = recording.moment
+            moment.lesson = context.lesson_id
+            moment.reward = rollout.stats.get("mean_reward", moment.reward)
+            numbers = self._lessons.after_rollout(context, rollout)
+            if numbers:
+                recording.record(moment.step, moment.epoch, numbers)
 
-    @hookimpl(specname="on_training_complete", background=True, scope="driver", trylast=True)
-    def write_last_and_close(self, state: TrainerState) -> None:
-        self._attend_to(state)
-        self._write_gathered()
-        self._end()
+    @hookimpl(scope="driver")
+    def on_curriculum_update(self, changes: Mapping[str, Any]) -> None:
+        if self._recording is not None:
+            moment = self._recording.moment
+            self._recording.record(moment.step, moment.epoch, self._lessons.after_update(changes))
 
-    @hookimpl(background=True, scope="driver")
-    def on_training_failed(self, state: TrainerState) -> None:
-        self._attend_to(state)
-        self._write_gathered()
-        self._end()
+    @hookimpl(scope="driver")
+    def on_train_phase_start(self) -> None:
+        self._enter("train")
 
-    def _attend_to(self, state: TrainerState) -> None:
-        """Write to the folder of this run from now on, and show that it is alive."""
-        path = None if state.run_dir is None else state.run_dir / "stats.sqlite"
-        if path != (self._database and self._database.path):
-            self._close()
-            self._database = None if path is None else StatsDatabase(path)
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
+    @hookimpl(scope="driver")
+    def on_train_phase_end(self) -> None:
+        self._leave("train")
+
+    @hookimpl(scope="driver")
+    def pre_validation(self) -> None:
+        self._enter("validation")
+
+    @hookimpl(scope="driver")
+    def post_validation_step(self) -> None:
         self._beat()
 
-    def _write_gathered(self) -> None:
-        reports = []
-        while self._gathered:
-            reports.append(self._gathered.popleft())
-        self._write(reports)
+    @hookimpl(scope="driver")
+    def post_validation(self) -> None:
+        self._leave("validation")
 
-    def _write(self, reports: list[Report]) -> None:
-        if self._database is None:
-            return
-        rows = [row for report in reports for row in self._rows(report)]
-        if rows:
-            self._database.write(rows)
+    @hookimpl(scope="driver")
+    def on_evaluation_start(self) -> None:
+        self._enter("evaluation")
+
+    @hookimpl(scope="driver")
+    def on_replay_saved(self) -> None:
         self._beat()
-        if self._is_over:
-            self._close()  # a report that came after the end: nobody else will
 
-    def _rows(self, report: Report) -> Iterator[Row]:
-        for name, value in report.numbers.items():
-            number = as_scalar(value)
-            if number is not None:
-                yield Row(int(report.step), report.epoch, name, number, report.time)
-            elif value is not None:
-                self._mention(f"metric {name!r} is a {type(value).__name__} and no number: it is left out")
+    @hookimpl(scope="driver")
+    def on_evaluation_end(self) -> None:
+        self._leave("evaluation")
+        self._gatherer.note_new_scores()
 
-    def _mention(self, message: str) -> None:
-        if message not in self._mentioned:
-            self._mentioned.add(message)
-            logger.info(message)
+    @hookimpl(scope="driver")
+    def post_rewards(self) -> None:
+        self._beat()
+
+    @hookimpl(scope="driver")
+    def save_plugin_state(self) -> None:
+        # Until the next event: what is saved is copied on the training thread, and written elsewhere.
+        self._enter("checkpoint")
+
+    def _enter(self, phase: Phase) -> None:
+        self._phases.enter(phase)
+        self._beat()
+
+    def _leave(self, phase: Phase) -> None:
+        self._phases.leave(phase)
+        self._beat()
 
     def _beat(self) -> None:
-        if self._database is not None:
-            (self._database.path.parent / "heartbeat").touch()
+        if self._recording is not None:
+            self._recording.moment.phase = self._phases.current
+            self._recording.moment.beats += 1
 
-    def _end(self) -> None:
-        self._is_over = True
-        self._close()
+    # -- the command line -----------------------------------------------------------------------------------------
 
-    def _close(self) -> None:
-        if self._database is not None:
-            self._database.close()
+    @hookimpl
+    def register_commands(self) -> dict[str, Callable[..., Any]]:
+        from hookline_metrics.commands import report, runs
+
+        return {"runs": runs, "report": report}
+
+
+def _next_multiple(step: int, n: int) -> int:
+    return (step // n + 1) * n if n else 0
+
+
+def _write_report(folder: Path) -> None:
+    from hookline_metrics.report.page import write_report
+
+    write_report(folder, folder / "report.html")

@@ -21,7 +21,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Final, Literal
 
-__all__ = ["Entry", "StatusFile", "as_kpi", "as_time"]
+__all__ = ["Entry", "StatusFile", "as_kpi", "as_time", "describe_error"]
 
 KEPT_ENTRIES: Final = 100
 """How many entries the file has at most, besides the first."""
@@ -71,3 +71,8 @@ def as_kpi(*sources: Mapping[str, Any]) -> dict[str, float | None]:
 def as_time(seconds: float | None) -> str | None:
     """A duration as TAO writes it, such as 1:02:03.500000."""
     return None if seconds is None else str(timedelta(seconds=seconds))
+
+
+def describe_error(error: BaseException) -> str:
+    """An error's type and what it says."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -8,7 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from hookline_hookspecs import Every, TrainerState, hookimpl
-from hookline_status.entries import Entry, StatusFile, as_kpi, as_time
+from hookline_hookspecs.redaction import redact_text
+from hookline_status.announcer import Announcer
+from hookline_status.endpoint import Endpoint
+from hookline_status.entries import Entry, StatusFile, as_kpi, as_time, describe_error
+from hookline_status.token import authorization
 
 __all__ = ["Options", "Status"]
 
@@ -18,11 +22,27 @@ class Options:
     """What the user can say of the status."""
 
     component: str = "hookline"
-    """Names the run to whoever watches the file, in every entry."""
+    """Names the run to whoever watches it, in every entry and message."""
+    endpoint: str | None = None
+    """An http or https address that is told of the run. None for the file alone."""
+    heartbeat_seconds: float = 30.0
+    """How long to wait between two heartbeats, at least."""
+    allow_link_local: bool = False
+    """Whether messages may go to link-local addresses and to a cloud's metadata service."""
+
+    def __post_init__(self) -> None:
+        if self.heartbeat_seconds <= 0:
+            raise ValueError(f"heartbeat_seconds must be more than 0, got {self.heartbeat_seconds}")
+        if self.endpoint is not None:
+            Endpoint.of(self.endpoint, allow_link_local=self.allow_link_local)
+            authorization()
 
 
 class Status:
-    """Keeps `status.json` in the run's folder, off the training thread."""
+    """Keeps `status.json` in the run's folder, and tells an endpoint of the run if there is one.
+
+    The file is written off the training thread, and nothing is sent on it.
+    """
 
     after = ("evaluation",)  # an epoch's entry has the scores of that epoch
 
@@ -31,11 +51,19 @@ class Status:
         self._file: StatusFile | None = None
         self._first_epoch = 0
         self._loop_began: float | None = None
+        self._announcer: Announcer | None = None
+        if options.endpoint is not None:
+            endpoint = Endpoint.of(options.endpoint, allow_link_local=options.allow_link_local)
+            self._announcer = Announcer(endpoint, options.component, options.heartbeat_seconds)
+            # Attributes of this object, so that a plugin without an endpoint is called for what it needs and no more.
+            for event, implementation in self._announcer.implementations():
+                setattr(self, f"announce_{event}", implementation)
 
     @hookimpl(background=True, scope="driver")
     def on_new_training_run(self, state: TrainerState) -> None:
         self._loop_began = None
-        self._add(state, "STARTED", f"run {state.run_id} has started" if state.run_id else "the run has started")
+        message = f"run {state.run_id} has started" if state.run_id else "the run has started"
+        self._add(state, "on_new_training_run", "STARTED", message)
 
     @hookimpl(background=True, scope="driver")
     def pre_training(self, state: TrainerState) -> None:
@@ -43,27 +71,41 @@ class Status:
 
     @hookimpl(schedule=Every(1, start=-1), background=True, scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
-        self._add(state, "RUNNING", f"epoch {state.epoch} is complete")
+        self._add(state, "on_epoch_end", "RUNNING", f"epoch {state.epoch} is complete")
 
     @hookimpl(background=True, scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
-        self._add(state, "SUCCESS", "the run is complete")
+        self._add_last(state, "on_training_complete", "SUCCESS", "the run is complete")
 
     @hookimpl(background=True, scope="driver")
     def on_training_failed(self, state: TrainerState, error: BaseException) -> None:
-        self._add(state, "FAILURE", f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        self._add_last(state, "on_training_failed", "FAILURE", describe_error(error))
+
+    def _add_last(self, state: TrainerState, event: str, status: Literal["SUCCESS", "FAILURE"], message: str) -> None:
+        try:
+            self._add(state, event, status, message)
+        finally:
+            if self._announcer is not None:
+                self._announcer.end()
 
     def _add(
-        self, state: TrainerState, status: Literal["STARTED", "RUNNING", "SUCCESS", "FAILURE"], message: str
+        self,
+        state: TrainerState,
+        event: str,
+        status: Literal["STARTED", "RUNNING", "SUCCESS", "FAILURE"],
+        message: str,
     ) -> None:
+        kpi = as_kpi(state.rollout_stats, state.loss_stats, state.eval_scores)
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = Entry(date, status, redact_text(message), self._data(state, status == "RUNNING"), kpi)
+        if self._announcer is not None:
+            self._announcer.tell_entry(state, event, entry)
         if state.run_dir is None:
             return
         path = state.run_dir / "status.json"
         if self._file is None or self._file.path != path:
             self._file = StatusFile(path)
-        kpi = as_kpi(state.rollout_stats, state.loss_stats, state.eval_scores)
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        self._file.add(Entry(date, status, message, self._data(state, status == "RUNNING"), kpi))
+        self._file.add(entry)
 
     def _data(self, state: TrainerState, at_epoch_end: bool) -> dict[str, Any]:
         per_epoch = self._seconds_per_epoch(state) if at_epoch_end else None

@@ -10,7 +10,7 @@ import numpy as np
 from hookline.rollout.errors import LessonError
 from hookline_hookspecs import Episode, Rollout
 
-__all__ = ["check_rewards", "control_rollout"]
+__all__ = ["check_rewards", "control_rollout", "played_episode"]
 
 
 def control_rollout(
@@ -35,6 +35,11 @@ def control_rollout(
         stats["mean_reward"] = float(returns[ended].mean())
         stats["mean_length"] = float(lengths[ended].mean())
     return Rollout(lesson_id=lesson_id, arrays=dict(arrays), episodes=episodes, stats=stats)
+
+
+def played_episode(environment: str, reward: float, length: int, *, truncated: bool) -> Episode:
+    """An episode of an evaluation, without what happened in it."""
+    return Episode(reward=reward, metadata={"length": length, "truncated": truncated, "environment_name": environment})
 
 
 def check_rewards(lesson_id: str, environment: str, rewards: np.ndarray) -> None:

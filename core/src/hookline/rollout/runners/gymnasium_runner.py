@@ -21,11 +21,12 @@ from hookline.rollout.environments.gymnasium_env import (
 )
 from hookline.rollout.errors import LessonError
 from hookline.rollout.lessons import Lesson
-from hookline.rollout.runners.control_arrays import control_rollout
+from hookline.rollout.runners.control_arrays import control_rollout, played_episode
 from hookline.rollout.runners.control_policy import check_control_policy
+from hookline.rollout.runners.episode_recorder import EpisodeRecorder
 from hookline.rollout.runners.jax_runner import EVALUATION_STEP_LIMIT
 from hookline.rollout.runners.jax_scan import next_values_of
-from hookline_hookspecs import Rollout
+from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["GymnasiumRunner"]
 
@@ -126,40 +127,59 @@ class GymnasiumRunner:
         del arrays["final_obs"]
         return control_rollout(self._lesson.lesson_id, self._name, arrays, returns, lengths)
 
-    def evaluate(
-        self, weights: Mapping[str, Any], key: jax.Array, n_examples: int, *, greedy: bool
-    ) -> Sequence[float | None]:
+    def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         """Plays on environments of its own, a few at a time; those of the rollouts are not disturbed."""
         copies = [
             EnvironmentCopy(self._lesson, self._name, self._factory, index)
-            for index in range(min(n_examples, len(self._copies)))
+            for index in range(min(asked.n_examples, len(self._copies)))
         ]
-        rewards: list[float | None] = []
+        episodes: list[Episode] = []
         try:
-            while len(rewards) < n_examples:
+            while len(episodes) < asked.n_examples:
                 key, round_key = jax.random.split(key)
-                rewards += self._play_round(copies[: n_examples - len(rewards)], weights, round_key, greedy)
+                playing = copies[: asked.n_examples - len(episodes)]
+                recorded = max(0, asked.replays - len(episodes))
+                recorders = [EpisodeRecorder(copy.environment) for copy in playing[:recorded]]
+                episodes += self._play_round(playing, weights, round_key, asked.greedy, recorders)
         finally:
             for copy in copies:
                 copy.environment.close()
-        return rewards
+        return episodes
 
     def _play_round(
-        self, copies: Sequence[EnvironmentCopy], weights: Mapping[str, Any], key: jax.Array, greedy: bool
-    ) -> list[float]:
+        self,
+        copies: Sequence[EnvironmentCopy],
+        weights: Mapping[str, Any],
+        key: jax.Array,
+        greedy: bool,
+        recorders: Sequence[EpisodeRecorder],
+    ) -> list[Episode]:
+        """One episode of each copy; those of the first ones are recorded."""
         key, start_key = jax.random.split(key)
         obs = _reset_all(copies, start_key)
         playing = list(range(len(copies)))
+        cut = [False] * len(copies)
         for _ in range(EVALUATION_STEP_LIMIT):
             key, noise_key = jax.random.split(key)
             noise = None if greedy else mlp_jax.noise(self._policy, noise_key, (len(copies),))
             actions = np.asarray(_act(self._policy, weights, obs, noise))
             for i in playing.copy():
-                obs[i], _, terminated, truncated = copies[i].step(actions[i])
+                if i < len(recorders):
+                    recorders[i].before_step(obs[i], actions[i])
+                obs[i], reward, terminated, truncated = copies[i].step(actions[i])
+                if i < len(recorders):
+                    recorders[i].after_step(reward)
                 if terminated or truncated:
                     playing.remove(i)
+                    cut[i] = not terminated
             if not playing:
-                return [copy.total_reward for copy in copies]
+                episodes = [
+                    played_episode(self._name, copy.total_reward, copy.length, truncated=was_cut)
+                    for copy, was_cut in zip(copies, cut, strict=True)
+                ]
+                for episode, recorder in zip(episodes, recorders, strict=False):
+                    episode.arrays.update(recorder.arrays())
+                return episodes
         raise LessonError(
             f"lesson {self._lesson.lesson_id!r}: {len(playing)} of {len(copies)} episodes in {self._name!r} did not "
             f"end in {EVALUATION_STEP_LIMIT} steps; give the lesson max_episode_steps"

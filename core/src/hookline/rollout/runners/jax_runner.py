@@ -12,10 +12,11 @@ from hookline.policies import MLPPolicy
 from hookline.rollout.environments.jax_environment import JaxEnvironment
 from hookline.rollout.errors import LessonError, RolloutError
 from hookline.rollout.lessons import Lesson
-from hookline.rollout.runners.control_arrays import check_rewards, control_rollout
+from hookline.rollout.runners.control_arrays import check_rewards, control_rollout, played_episode
 from hookline.rollout.runners.control_policy import check_control_policy
-from hookline.rollout.runners.jax_scan import Copies, play_episodes, scan_rollout, start_copies
-from hookline_hookspecs import Rollout
+from hookline.rollout.runners.jax_episodes import Played, play_episodes, record_episodes
+from hookline.rollout.runners.jax_scan import Copies, scan_rollout, start_copies
+from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["EVALUATION_STEP_LIMIT", "JaxRunner"]
 
@@ -59,29 +60,33 @@ class JaxRunner:
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         return control_rollout(self._lesson.lesson_id, self._environment.name, arrays, returns, lengths)
 
-    def evaluate(
-        self, weights: Mapping[str, Any], key: jax.Array, n_examples: int, *, greedy: bool
-    ) -> Sequence[float | None]:
-        returns, ended = play_episodes(
-            self._environment,
-            self._policy,
-            weights,
-            key,
-            episodes=n_examples,
-            max_episode_steps=self._lesson.max_episode_steps,
-            step_limit=EVALUATION_STEP_LIMIT,
-            greedy=greedy,
-        )
-        if not ended.all():
+    def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
+        game = {
+            "environment": self._environment,
+            "policy": self._policy,
+            "weights": weights,
+            "key": key,
+            "episodes": asked.n_examples,
+            "max_episode_steps": self._lesson.max_episode_steps,
+            "greedy": asked.greedy,
+        }
+        played: Played = jax.device_get(play_episodes(**game, step_limit=EVALUATION_STEP_LIMIT))
+        if not played.ended.all():
             raise LessonError(
-                f"lesson {self._lesson.lesson_id!r}: {int((~ended).sum())} of {n_examples} episodes in "
+                f"lesson {self._lesson.lesson_id!r}: {int((~played.ended).sum())} of {asked.n_examples} episodes in "
                 f"{self._environment.name!r} did not end in {EVALUATION_STEP_LIMIT} steps; "
                 "give the lesson max_episode_steps"
             )
-        rewards = np.asarray(returns)
-        check_rewards(self._lesson.lesson_id, self._environment.name, rewards[None])
-        result: list[float | None] = rewards.tolist()
-        return result
+        check_rewards(self._lesson.lesson_id, self._environment.name, np.asarray(played.returns)[None])
+        episodes = [
+            played_episode(self._environment.name, reward, length, truncated=not terminated)
+            for reward, length, terminated in zip(
+                played.returns.tolist(), played.lengths.tolist(), played.terminated.tolist(), strict=True
+            )
+        ]
+        if asked.replays > 0:
+            _record(episodes[: asked.replays], game)
+        return episodes
 
     def state_dict(self) -> dict[str, Any] | None:
         if self._copies is None:
@@ -105,6 +110,18 @@ class JaxRunner:
 
     def close(self) -> None:
         self._copies = None
+
+
+def _record(episodes: Sequence[Episode], game: Mapping[str, Any]) -> None:
+    """Play the same game once more, and keep what happens in its first episodes."""
+    longest = max(episode.metadata["length"] for episode in episodes)
+    # A power of two, since every new number of steps is compiled anew.
+    steps = 1 << (longest - 1).bit_length()
+    record = record_episodes(**game, steps=steps, recorded=len(episodes))
+    arrays = {name: np.asarray(array) for name, array in record.items()}
+    for index, episode in enumerate(episodes):
+        length = episode.metadata["length"]
+        episode.arrays.update({name: array[:length, index].copy() for name, array in arrays.items()})
 
 
 def _committed(copies: Copies) -> Copies:

@@ -14,7 +14,7 @@ from hookline.policies.actions import Actions, Continuous
 from hookline.policies.mlp import MLPPolicy
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 
-__all__ = ["Copies", "next_values_of", "play_episodes", "scan_rollout", "start_copies"]
+__all__ = ["Copies", "next_values_of", "scan_rollout", "start_copies", "with_time_limit", "within_bounds"]
 
 Weights = Mapping[str, Any]
 
@@ -61,7 +61,7 @@ def scan_rollout(
         action = mlp_jax.choose(policy, weights, outputs, noise)
         after = jax.vmap(environment.step)(keys, copies.state, within_bounds(policy.actions, action))
         lengths = copies.lengths + 1
-        after = _with_time_limit(after, lengths, max_episode_steps)
+        after = with_time_limit(after, lengths, max_episode_steps)
         ended = after.terminated | after.truncated
         returns = copies.returns + after.reward
         record = {
@@ -111,44 +111,6 @@ def next_values_of(
     return jnp.where(terminated, 0.0, jnp.where(truncated, of_final_obs, following))
 
 
-@partial(jax.jit, static_argnames=("environment", "policy", "episodes", "max_episode_steps", "step_limit", "greedy"))
-def play_episodes(
-    environment: JaxEnvironment,
-    policy: MLPPolicy,
-    weights: Weights,
-    key: jax.Array,
-    *,
-    episodes: int,
-    max_episode_steps: int | None,
-    step_limit: int,
-    greedy: bool,
-) -> tuple[jax.Array, jax.Array]:
-    """Play so many episodes from start to end, side by side; returns their rewards and which of them came to an end."""
-    start_key, key = jax.random.split(key)
-
-    def step(loop: tuple[Copies, jax.Array, jax.Array, jax.Array]) -> tuple[Copies, jax.Array, jax.Array, jax.Array]:
-        copies, ended, key, count = loop
-        key, noise_key, step_key = jax.random.split(key, 3)
-        outputs = mlp_jax.actor(policy, weights, copies.obs)
-        if greedy:
-            action = mlp_jax.greedy(policy, outputs)
-        else:
-            action = mlp_jax.choose(policy, weights, outputs, mlp_jax.noise(policy, noise_key, (episodes,)))
-        keys = jax.random.split(step_key, episodes)
-        after = jax.vmap(environment.step)(keys, copies.state, within_bounds(policy.actions, action))
-        after = _with_time_limit(after, copies.lengths + 1, max_episode_steps)
-        returns = copies.returns + jnp.where(ended, 0.0, after.reward)
-        ended = ended | after.terminated | after.truncated
-        return Copies(after.state, after.obs, returns, copies.lengths + 1), ended, key, count + 1
-
-    copies, ended, *_ = jax.lax.while_loop(
-        lambda loop: ~loop[1].all() & (loop[3] < step_limit),
-        step,
-        (start_copies(environment, start_key, episodes), jnp.zeros(episodes, bool), key, jnp.zeros((), jnp.int32)),
-    )
-    return copies.returns, ended
-
-
 def within_bounds(actions: Actions, action: jax.Array) -> jax.Array:
     """Actions as an environment may see them."""
     if isinstance(actions, Continuous) and actions.low is not None and actions.high is not None:
@@ -156,7 +118,8 @@ def within_bounds(actions: Actions, action: jax.Array) -> jax.Array:
     return action
 
 
-def _with_time_limit(after: Transition, lengths: jax.Array, limit: int | None) -> Transition:
+def with_time_limit(after: Transition, lengths: jax.Array, limit: int | None) -> Transition:
+    """The transition, with episodes of so many steps cut short."""
     return after if limit is None else after._replace(truncated=after.truncated | (lengths >= limit))
 
 

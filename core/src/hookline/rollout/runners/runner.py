@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import jax
 
     from hookline.policies import MLPPolicy, TransformerPolicy
-    from hookline_hookspecs import Rollout
+    from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["Runner"]
 
@@ -28,8 +28,11 @@ class Runner(Protocol):
     def rollout(self, weights: Weights, key: jax.Array) -> Rollout:
         """The next rollout, going on where the last one ended."""
 
-    def evaluate(self, weights: Weights, key: jax.Array, n_examples: int, *, greedy: bool) -> Sequence[float | None]:
-        """The rewards of exactly so many fresh episodes; None where a checker says that it is not applicable."""
+    def evaluate(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
+        """Exactly as many fresh episodes as asked for; a reward is None where a checker says that none applies.
+
+        All that happened is kept of the first `asked.replays` ones. Responses to one problem have one `group`.
+        """
 
     def state_dict(self) -> dict[str, Any] | None:
         """What JSON can hold of the environments' state, None when they must start anew."""

@@ -16,7 +16,7 @@ from hookline.rollout.lessons import Lesson
 from hookline.rollout.text.sampling import sample
 from hookline.rollout.text.task import TextProblem, TextTask
 from hookline.rollout.text.tokenizer import CharacterTokenizer
-from hookline_hookspecs import Episode, Rollout
+from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["TextRunner"]
 
@@ -62,13 +62,16 @@ class TextRunner:
             lesson_id=self._lesson.lesson_id, arrays=arrays, episodes=episodes, stats=_stats(arrays, episodes)
         )
 
-    def evaluate(
-        self, weights: Mapping[str, Any], key: jax.Array, n_examples: int, *, greedy: bool
-    ) -> Sequence[float | None]:
+    def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         problem_key, sample_key = jax.random.split(key)
-        problems = self._draw(problem_key, n_examples, held_out=True)
-        arrays = self._sample(problems, weights, sample_key, greedy=greedy)
-        return [self._episode(problem, row, arrays, row).reward for row, problem in enumerate(problems)]
+        problems = self._draw(problem_key, asked.n_examples, held_out=True)
+        groups = np.repeat(np.arange(len(problems)), asked.samples_per_problem).tolist()
+        arrays = self._sample([problems[group] for group in groups], weights, sample_key, greedy=asked.greedy)
+        episodes = [self._episode(problems[group], group, arrays, row) for row, group in enumerate(groups)]
+        for episode in episodes[: asked.replays]:
+            tokens = episode.arrays["tokens"].tolist()
+            episode.metadata["token_texts"] = [self._tokenizer.decode([token]) for token in tokens]
+        return episodes
 
     def _draw(self, key: jax.Array, count: int, *, held_out: bool = False) -> list[TextProblem]:
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())

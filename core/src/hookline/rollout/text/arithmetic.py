@@ -88,6 +88,7 @@ def arithmetic_lessons(
             ),
             dependencies={names[index - 1]: unlock_at} if index else {},
             stop_threshold=stop_threshold,
+            category="arithmetic",
         )
         for index, name in enumerate(names)
     ]

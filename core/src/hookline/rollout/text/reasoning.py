@@ -30,4 +30,4 @@ def reasoning_lesson(
         TextProblem(item["question"], item["answer"])
         for item in reasoning_gym.create_dataset(dataset, size=size, seed=seed, **options)
     ]
-    return Lesson(lesson_id=dataset, environment=TextTask(problems, max_new_tokens=max_new_tokens))
+    return Lesson(dataset, TextTask(problems, max_new_tokens=max_new_tokens), category="reasoning")

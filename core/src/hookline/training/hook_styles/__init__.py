@@ -24,4 +24,6 @@ def register_hook(trainer: Trainer, hook: Any) -> None:
     elif isinstance(hook, Hook):
         register_rollout_hook(trainer, hook)
     else:
+        if hasattr(hook, "use_emit"):
+            hook.use_emit(trainer.plugins.emit)
         trainer.plugins.register(hook)

@@ -4,8 +4,9 @@
         def on_epoch_end(self, losses_stats, policy, trainer_state):
             print(trainer_state.epoch, losses_stats)
 
-What a method asks for is found by name: what the event carries, then the state and its fields, then another hook by
-its class (`checkpoint_hook` is the `CheckpointHook` that was added), then what a hook or plugin has of that name.
+What a method asks for is found by name: what the event carries, then the state and its fields, then `emit`, then
+another hook by its class (`checkpoint_hook` is the `CheckpointHook` that was added), then what a hook or plugin has of
+that name.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class TrainerHookPlugin:
             setattr(self, method.__name__, _implementation(event, hook.scope, self._caller(method, event)))
 
     def _check_parameters(self, method: Callable[..., Any], name: str, arguments: Iterable[str]) -> None:
-        known = {*arguments, "trainer_state", "state", *STATE_NAMES, *TrainerState.__dataclass_fields__, *MAYBE}
+        known = {*arguments, "trainer_state", "state", "emit", *STATE_NAMES, *TrainerState.__dataclass_fields__, *MAYBE}
         for parameter in inspect.signature(method).parameters.values():
             if parameter.name not in known and parameter.default is parameter.empty:
                 raise PluginError(
@@ -104,6 +105,8 @@ class TrainerHookPlugin:
             return carried[name]
         if name in ("trainer_state", "state"):
             return state
+        if name == "emit":
+            return self._trainer.plugins.emit
         if name == "rollout_stats" and "rollout" in carried:
             return carried["rollout"].stats
         field = STATE_NAMES.get(name, name)

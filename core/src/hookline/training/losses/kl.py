@@ -52,11 +52,12 @@ class Reference:
         return {"reference": self.fingerprint}
 
     def check(self, state: Mapping[str, Any], loss: str) -> None:
-        """Raise when a run was kept near another policy than this one."""
-        if state.get("reference") != self.fingerprint:
+        """Raise when a run was kept near another policy than this one; one saved without the loss was near none."""
+        before = state.get("reference", self.fingerprint)
+        if before != self.fingerprint:
             raise ReferencePolicyError(
                 f"loss {loss!r} keeps the policy near the one that the run began with, and that is not the one given "
-                f"here (fingerprint {str(state.get('reference'))[:8]} then, {self.fingerprint[:8]} now): to resume, "
+                f"here (fingerprint {before[:8]} then, {self.fingerprint[:8]} now): to resume, "
                 "give the trainer the policy and the seed of the first start; the checkpoint's weights are loaded later"
             )
 

@@ -91,11 +91,11 @@ class Loss:
         raise NotImplementedError(f"loss {self.name!r} ({type(self).__name__}) has no run_train(shared)")
 
     def state_dict(self) -> dict[str, Any]:
-        """What the loss must remember when a run is resumed, as JSON can hold it."""
+        """What the loss must remember for a resumed run, as JSON can hold it; nothing for one that only computes."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave; raise an error where the run could not go on as it was."""
+        """Take back what `state_dict` gave. Called with nothing when a run was saved without this loss."""
 
     def rollout(self, shared: SharedLossData, steps: int) -> None:
         """Run the rollout part, if the loss applies to any of the `steps` gradient steps that follow in this epoch."""

@@ -1,0 +1,183 @@
+"""Arrays as a safetensors file: copied into memory that the next ones reuse, and made from what such a file holds.
+
+The format is written here rather than by the `safetensors` package so that a snapshot is one copy, straight to where
+the writer takes it from. Reading is left to the package: it knows all that a file of somebody else's can be wrong in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import struct
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy
+import safetensors
+from numpy.typing import NDArray
+
+from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
+
+__all__ = ["Arrays", "ReusedBuffer", "StoredArray", "is_torch_tensor", "read_arrays", "size_of", "type_name"]
+
+Arrays: TypeAlias = dict[str, Any]
+"""Arrays of any framework by name, as they are in the run: they change as training goes on."""
+
+
+class StoredType(NamedTuple):
+    """How safetensors names a type of number, and how many bytes one takes."""
+
+    code: str
+    size: int
+
+
+TYPES: Final = {
+    "bool": StoredType("BOOL", 1),
+    "int8": StoredType("I8", 1),
+    "uint8": StoredType("U8", 1),
+    "int16": StoredType("I16", 2),
+    "uint16": StoredType("U16", 2),
+    "float16": StoredType("F16", 2),
+    "bfloat16": StoredType("BF16", 2),
+    "int32": StoredType("I32", 4),
+    "uint32": StoredType("U32", 4),
+    "float32": StoredType("F32", 4),
+    "int64": StoredType("I64", 8),
+    "uint64": StoredType("U64", 8),
+    "float64": StoredType("F64", 8),
+    "complex64": StoredType("C64", 8),
+}
+"""The types that a checkpoint can hold, by the name that NumPy, torch, JAX and MLX all have for them."""
+
+NAMES: Final = {stored.code: name for name, stored in TYPES.items()}
+
+
+def type_name(array: Any) -> str:
+    """The name of an array's type of number: `float32` for `torch.float32` and `mlx.core.float32` as well."""
+    return str(getattr(array.dtype, "name", array.dtype)).rpartition(".")[2]
+
+
+def is_torch_tensor(leaf: object) -> bool:
+    # Who has not imported torch has no tensor of it; importing it here would cost everybody else seconds.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+class ReusedBuffer:
+    """Memory for the arrays of one file. It grows when they do, and is otherwise taken from the system only once."""
+
+    def __init__(self) -> None:
+        self._memory = numpy.empty(0, numpy.uint8)
+
+    def reserve(self, size: int) -> None:
+        """Take memory from the system, which does not hand it over before it is written to."""
+        if len(self._memory) < size:
+            self._memory = numpy.empty(size, numpy.uint8)
+            self._memory[:: mmap.PAGESIZE] = 0
+
+    def fill(self, arrays: Mapping[str, Any]) -> list[bytes | memoryview]:
+        """Copy arrays here, and return the bytes of their file. These are good until the next call."""
+        header, size = _lay_out(arrays)
+        if len(self._memory) < size:
+            self._memory = numpy.empty(size, numpy.uint8)
+        for name, entry in header.items():
+            start, stop = entry["data_offsets"]
+            _copy(name, arrays[name], self._memory[start:stop])
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        return [struct.pack("<Q", len(text)) + text, self._memory[:size].data]
+
+
+def size_of(arrays: Mapping[str, Any]) -> int:
+    """How much memory arrays take."""
+    return _lay_out(arrays)[1]
+
+
+def _lay_out(arrays: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]:
+    """Where each array lies in its file, as the file's header says it, and how long they are together."""
+    header: dict[str, dict[str, Any]] = {}
+    end = 0
+    # Great numbers first, so that every array begins at a multiple of its number's size.
+    for name in sorted(arrays, key=lambda name: -TYPES[type_name(arrays[name])].size):
+        start, stored = end, TYPES[type_name(arrays[name])]
+        shape = [int(length) for length in arrays[name].shape]
+        end = start + math.prod(shape) * stored.size
+        header[name] = {"dtype": stored.code, "shape": shape, "data_offsets": [start, end]}
+    return header, end
+
+
+def _copy(name: str, array: Any, target: NDArray[numpy.uint8]) -> None:
+    try:
+        if is_torch_tensor(array):
+            torch: Any = sys.modules["torch"]
+            # torch's own copy, so that it may come from any device.
+            torch.from_numpy(target).view(array.dtype).view(array.shape).copy_(array.detach())
+            return
+        of_type = type_name(array)
+        if of_type == "bfloat16":
+            source = numpy.asarray(_bits_of_bfloat16(array))
+            as_type = numpy.dtype("uint16")
+        else:
+            source = numpy.asarray(array)
+            as_type = numpy.dtype(of_type)
+        numpy.copyto(target.view(as_type.newbyteorder("<")).reshape(source.shape), source)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(f"the array {name!r}, a {type(array).__name__}, cannot be copied: {error}") from error
+
+
+def _bits_of_bfloat16(array: Any) -> Any:
+    """The same bits as whole numbers, for NumPy has no such type; JAX and MLX each have their way."""
+    mlx = sys.modules.get("mlx.core")
+    if mlx is not None and isinstance(array, mlx.array):
+        return array.view(mlx.uint16)
+    return numpy.asarray(array).view("uint16")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+class StoredArray(NamedTuple):
+    """An array of a file, before it is known which framework wants it."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    data: bytearray
+
+    def as_numpy(self) -> NDArray[Any]:
+        if self.type != "bfloat16":
+            return self._numbers(self.type)
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise CheckpointError(
+                f"the array {self.name!r} is of bfloat16, which NumPy has only with ml_dtypes: pip install ml_dtypes"
+            ) from None
+        return self._numbers("uint16").view(ml_dtypes.bfloat16)
+
+    def as_torch(self, torch: Any) -> Any:
+        if self.type != "bfloat16":
+            return torch.from_numpy(self._numbers(self.type))
+        return torch.from_numpy(self._numbers("int16")).view(torch.bfloat16)
+
+    def _numbers(self, of_type: str) -> NDArray[Any]:
+        return numpy.frombuffer(self.data, numpy.dtype(of_type).newbyteorder("<")).reshape(self.shape)
+
+
+def read_arrays(data: bytes) -> dict[str, StoredArray]:
+    """The arrays of a safetensors file by name."""
+    try:
+        found: list[tuple[str, Any]] = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
+    except safetensors.SafetensorError as error:
+        raise InvalidCheckpointError(f"its arrays cannot be read: {error}") from error
+    unknown = sorted({entry["dtype"] for _, entry in found} - NAMES.keys())
+    if unknown:
+        raise InvalidCheckpointError(f"it has arrays of {', '.join(unknown)}, which no checkpoint holds")
+    return {
+        name: StoredArray(name, NAMES[entry["dtype"]], tuple(entry["shape"]), entry["data"]) for name, entry in found
+    }

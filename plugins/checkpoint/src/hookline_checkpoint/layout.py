@@ -1,0 +1,50 @@
+"""The names of things in a folder of checkpoints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+__all__ = [
+    "DISCARDED",
+    "FILES",
+    "MANIFEST",
+    "OPTIMIZER",
+    "POLICY",
+    "STAGING",
+    "STATE",
+    "find_checkpoints",
+    "name_of_epoch",
+]
+
+FORMAT: Final = "hookline-checkpoint"
+VERSION: Final = 1
+
+POLICY: Final = "policy.safetensors"
+OPTIMIZER: Final = "optimizer.safetensors"
+STATE: Final = "state.json"
+MANIFEST: Final = "manifest.json"
+FILES: Final = (POLICY, OPTIMIZER, STATE, MANIFEST)
+
+NAME: Final = re.compile(r"epoch-(\d{6,18})(\.replaced)?", re.ASCII)
+STAGING: Final = ".staging-"
+DISCARDED: Final = ".discarded-"
+
+
+def name_of_epoch(epoch: int) -> str:
+    return f"epoch-{epoch:06d}"
+
+
+def find_checkpoints(folder: Path) -> list[Path]:
+    """What goes by the name of a checkpoint, valid or not, newest first. A symbolic link is none."""
+    if not folder.is_dir():
+        return []
+    named = [
+        (match, path)
+        for path in folder.iterdir()
+        if (match := NAME.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
+    ]
+    # The one that was put in a replaced one's place comes before it.
+    named.sort(key=lambda found: (int(found[0][1]), found[0][2] is None), reverse=True)
+    return [path for _, path in named]

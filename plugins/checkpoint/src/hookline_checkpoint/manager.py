@@ -1,0 +1,179 @@
+"""`CheckpointManager`: the checkpoints of one run, for whoever decides when to save and when to resume."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from hookline_checkpoint.contents import Contents
+from hookline_checkpoint.differences import as_plain_data
+from hookline_checkpoint.errors import CheckpointError
+from hookline_checkpoint.layout import find_checkpoints
+from hookline_checkpoint.options import Options
+from hookline_checkpoint.reading import Loaded, newest_valid
+from hookline_checkpoint.restoring import restore, state_dict_of
+from hookline_checkpoint.saver import Saver
+from hookline_checkpoint.uploads import Uploads
+from hookline_hookspecs import CheckpointRecord, TrainerState
+
+__all__ = ["CheckpointManager", "record_of"]
+
+logger = logging.getLogger("hookline.checkpoint")
+
+
+class CheckpointManager:
+    """Saves a run to its folder in the background, and restores it: `CheckpointManager("runs/mine", keep_last=2)`.
+
+    :param run_dir: the run's folder; None for the one in the run's state.
+    :param options: what `Options` has.
+    """
+
+    def __init__(self, run_dir: str | Path | None = None, **options: Any) -> None:
+        self.options = Options(**options)
+        self._run_dir = None if run_dir is None else Path(run_dir)
+        self._saver: Saver | None = None
+        self._uploads = Uploads()
+        self._latest: CheckpointRecord | None = None
+        self._damaged: list[Path] = []
+        self._has_missed_metric = False
+
+    def folder(self, state: TrainerState) -> Path | None:
+        """Where the run's checkpoints are; None for a run without a folder."""
+        run_dir = self._run_dir or state.run_dir
+        return None if run_dir is None else Path(run_dir) / "checkpoints"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing that `finish` could tell."""
+        return (self._saver is None or not self._saver.is_busy) and not self._uploads.is_busy
+
+    # -- saving ---------------------------------------------------------------------------------------------------
+
+    def begin(self, state: TrainerState) -> None:
+        """A run begins. A new one is kept from mixing its checkpoints with those of another."""
+        folder = self.folder(state)
+        self._saver, self._latest, self._damaged = None, None, []
+        self._uploads = Uploads()
+        if folder is None:
+            logger.warning("the run has no folder, so no checkpoints are saved")
+            return
+        existing = find_checkpoints(folder)
+        if existing and not state.resume:
+            raise CheckpointError(
+                f"{folder} holds checkpoints of an earlier run, the newest {existing[0].name}: "
+                "go on with that run by --resume (resume=True), or give the new run another folder"
+            )
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is still being written, so that the next cannot be taken yet."""
+        return self._saver is not None and self._saver.is_writing
+
+    def is_saved(self, state: TrainerState) -> bool:
+        """Whether the newest checkpoint is of just this moment."""
+        return self._latest is not None and (self._latest.epoch, self._latest.step) == (state.epoch, state.step)
+
+    def prepare(self, state: TrainerState) -> None:
+        """Make ready for the first save, once policy and optimizer are as large as they get."""
+        saver = self._saver_of(state)
+        if saver is not None:
+            saver.prepare(state_dict_of("policy", state.policy), state_dict_of("optimizer", state.optimizer))
+
+    def _saver_of(self, state: TrainerState) -> Saver | None:
+        folder = self.folder(state)
+        if folder is not None and (self._saver is None or self._saver.folder != folder):
+            self._saver = Saver(folder, self.options.keep(), self._damaged)
+        return None if folder is None else self._saver
+
+    def start(self, state: TrainerState, plugins: Mapping[str, dict[str, Any]]) -> None:
+        """Copy the run as it is, and have it written. What was begun before must be finished."""
+        saver = self._saver_of(state)
+        assert saver is not None
+        metrics = _finite(state.eval_scores)
+        self._look_for_metric(metrics)
+        saver.start(
+            Contents(
+                run_id=state.run_id,
+                epoch=state.epoch,
+                step=state.step,
+                agent_step=state.agent_step,
+                metrics=metrics,
+                config=as_plain_data(state.config),
+                policy=state_dict_of("policy", state.policy),
+                optimizer=state_dict_of("optimizer", state.optimizer),
+                plugins=dict(plugins),
+            )
+        )
+
+    def finish(self, *, wait: bool = False) -> CheckpointRecord | None:
+        """The checkpoint that became durable since the last call, if one did. What kept it from that is raised."""
+        record = None if self._saver is None else self._saver.finish(wait=wait)
+        self._latest = record or self._latest
+        return record
+
+    def _look_for_metric(self, metrics: Mapping[str, float]) -> None:
+        wanted = self.options.best_metric
+        if self.options.keep_best and wanted not in metrics and metrics and not self._has_missed_metric:
+            self._has_missed_metric = True
+            logger.warning(
+                "a checkpoint without the score %r cannot be one of the best; there are %s", wanted, ", ".join(metrics)
+            )
+
+    # -- wandb ----------------------------------------------------------------------------------------------------
+
+    def offer_upload(self, wandb_run: Any, *, is_final: bool) -> None:
+        """Make the newest checkpoint an artifact of the wandb run, if there is one and it is time."""
+        if self._saver is not None and self._latest is not None:
+            every = self.options.wandb_every
+            self._uploads.offer(self._latest, wandb_run, self._saver.retention, every=every, is_final=is_final)
+
+    def finish_upload(self, *, wait: bool = False) -> str | None:
+        """The address of the artifact that was made since the last call, if one was."""
+        return self._uploads.finish(wait=wait)
+
+    # -- resuming -------------------------------------------------------------------------------------------------
+
+    def restore(self, state: TrainerState) -> Loaded | None:
+        """Put the newest valid checkpoint into the state, and return it with what it holds; None when there is none."""
+        folder = self.folder(state)
+        if folder is None:
+            return None
+        loaded, skipped = newest_valid(folder)
+        for error in skipped:
+            logger.warning("skipped an invalid checkpoint: %s", error)
+        if loaded is None:
+            if skipped:
+                raise CheckpointError(
+                    f"none of the {len(skipped)} checkpoints in {folder} is valid, the newest for this "
+                    f"reason: {skipped[0]}; restore them from elsewhere, or begin anew in another folder"
+                )
+            logger.info("there is no checkpoint in %s yet: the run begins anew", folder)
+            return None
+        restore(state, loaded)
+        self._damaged = [error.path for error in skipped if error.path is not None]
+        contents = loaded.contents
+        self._latest = record_of(loaded)
+        self._uploads = Uploads(contents.epoch)
+        logger.info("resumed from %s: epoch %d is complete, step %d", loaded.path, contents.epoch, contents.step)
+        return loaded
+
+
+def record_of(loaded: Loaded) -> CheckpointRecord:
+    """A checkpoint that was read, as others are told of it."""
+    contents = loaded.contents
+    return CheckpointRecord(
+        path=loaded.path,
+        epoch=contents.epoch,
+        step=contents.step,
+        size_bytes=loaded.size_bytes,
+        metrics=dict(contents.metrics),
+        fingerprint=loaded.fingerprint,
+    )
+
+
+def _finite(scores: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(score) for name, score in scores.items() if isinstance(score, Real) and math.isfinite(score)}

@@ -1,0 +1,144 @@
+"""The moments at which a run is saved, restored, and told of its checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from hookline_checkpoint.errors import CheckpointError
+from hookline_checkpoint.manager import CheckpointManager, record_of
+from hookline_hookspecs import CheckpointRecord, Emit, TrainerState, hookimpl
+
+__all__ = ["CheckpointMoments"]
+
+logger = logging.getLogger("hookline.checkpoint")
+
+
+class CheckpointMoments:
+    """All events of a run that checkpoints have to do with, but for those at which one is due: a subclass knows them.
+
+    A failure to save ends the run: who counts on checkpoints wants to know at once.
+    """
+
+    critical = True
+    after = ("evaluation",)  # a checkpoint carries the scores of its own epoch
+
+    def __init__(self, checkpoint_manager: CheckpointManager, emit: Emit | None) -> None:
+        self.checkpoint_manager = checkpoint_manager
+        self._events = emit
+        self._is_prepared = False
+
+    @property
+    def _emit(self) -> Emit:
+        assert self._events is not None, "checked when the run began"
+        return self._events
+
+    # -- the beginning --------------------------------------------------------------------------------------------
+
+    @hookimpl(scope="driver")
+    def on_new_training_run(self, state: TrainerState) -> None:
+        if self._events is None:
+            raise CheckpointError(
+                f"this {type(self).__name__} cannot ask plugins for their state: add it by trainer.add_hook(...)"
+            )
+        other = state.shared["checkpoint"].setdefault("saver", self)
+        if other is not self:
+            raise CheckpointError(
+                f"a {type(other).__name__} and a {type(self).__name__} would both save this run's checkpoints: "
+                "disable the installed plugin (-p no:checkpoint), or add no hook"
+            )
+        self._is_prepared = False
+        self.checkpoint_manager.begin(state)
+
+    @hookimpl
+    def restore_training_run(self, state: TrainerState) -> CheckpointRecord | None:
+        """Put the newest valid checkpoint into the state, if the run is to be resumed.
+
+        `state.epoch` is then the last epoch that is complete; training goes on with the one after it.
+        """
+        loaded = self.checkpoint_manager.restore(state) if state.resume else None
+        if loaded is None:
+            return None
+        record = record_of(loaded)
+        self._emit.load_plugin_state(state=state, saved=loaded.contents.plugins)
+        self._emit.on_checkpoint_restored(state=state, checkpoint=record)
+        return record
+
+    # -- saving ---------------------------------------------------------------------------------------------------
+
+    def save_if_free(self, state: TrainerState) -> None:
+        """Save, unless the checkpoint before is still being written and the options say not to wait for it."""
+        manager = self.checkpoint_manager
+        if manager.options.when_busy == "skip" and manager.is_writing:
+            logger.warning("epoch %d is not saved: the checkpoint before it is still being written", state.epoch)
+        else:
+            self._save(state)
+
+    def _save(self, state: TrainerState) -> None:
+        self._look(state, wait=True)
+        if self.checkpoint_manager.folder(state) is None or self.checkpoint_manager.is_saved(state):
+            return
+        states: dict[str, dict[str, Any]] = {}
+        for plugin, saved in self._emit.save_plugin_state(state=state).items():
+            states.setdefault(plugin, {}).update(saved)
+        self.checkpoint_manager.start(state, states)
+
+    # -- telling --------------------------------------------------------------------------------------------------
+
+    @hookimpl(scope="driver")
+    def post_training_step(self, state: TrainerState) -> None:
+        if not self._is_prepared:
+            self._is_prepared = True
+            self.checkpoint_manager.prepare(state)
+        if not self.checkpoint_manager.is_idle:
+            self._look(state)
+
+    @hookimpl(scope="driver")
+    def on_epoch_start(self, state: TrainerState) -> None:
+        if not self.checkpoint_manager.is_idle:
+            self._look(state)
+
+    def _look(self, state: TrainerState, *, wait: bool = False) -> None:
+        """Tell of what has become durable, or was uploaded, since the last look.
+
+        :param wait: wait for the checkpoint that is being written.
+        """
+        self._look_at_uploads(state)
+        record = self.checkpoint_manager.finish(wait=wait)
+        if record is not None:
+            state.latest_checkpoint_path = record.path
+            self._emit.on_checkpoint_saved(state=state, checkpoint=record)
+            self._offer_upload(state)
+
+    def _offer_upload(self, state: TrainerState, *, is_final: bool = False) -> None:
+        wandb_run = state.shared["metrics"].get("wandb_run")
+        self.checkpoint_manager.offer_upload(wandb_run, is_final=is_final)
+
+    def _look_at_uploads(self, state: TrainerState, *, wait: bool = False) -> None:
+        uri = self.checkpoint_manager.finish_upload(wait=wait)
+        if uri is not None:
+            self.uploaded(state, uri)
+
+    def uploaded(self, state: TrainerState, uri: str) -> None:
+        """A checkpoint can be fetched from elsewhere."""
+        state.latest_checkpoint_uri = uri
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    @hookimpl(scope="driver")
+    def on_training_complete(self, state: TrainerState) -> None:
+        self._save(state)
+        self._look(state, wait=True)
+        self._look_at_uploads(state, wait=True)
+        if self.checkpoint_manager.is_idle:
+            self._offer_upload(state, is_final=True)
+            self._look_at_uploads(state, wait=True)
+        state.shared["checkpoint"].pop("saver", None)
+
+    @hookimpl(scope="driver")
+    def on_training_failed(self, state: TrainerState) -> None:
+        """Wait for what is being written. The run itself is not saved: an epoch cannot be resumed from its middle."""
+        if state.shared["checkpoint"].get("saver") is self:
+            del state.shared["checkpoint"]["saver"]
+        self._look(state, wait=True)
+        self._look_at_uploads(state, wait=True)

@@ -1,0 +1,41 @@
+"""What the user can say of checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hookline_checkpoint.retention import Keep
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How many checkpoints to keep, and what to do besides saving them."""
+
+    keep_last: int = 3
+    """How many of the newest checkpoints to keep."""
+    keep_best: int = 0
+    """How many of the best to keep besides, by `best_metric`."""
+    best_metric: str | None = None
+    """The evaluation score that says which are the best, as it is named in `state.eval_scores`."""
+    best_mode: Literal["max", "min"] = "max"
+    """Whether the greatest score is the best, or the least."""
+    when_busy: Literal["wait", "skip"] = "wait"
+    """What a save does when the one before is still being written: have training wait for it, or leave itself out."""
+    wandb_every: int = 50
+    """Epochs between checkpoints that become artifacts of the wandb run, where there is one; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.keep_last < 1:
+            raise ValueError(f"keep_last must be at least 1, got {self.keep_last}")
+        if self.keep_best < 0:
+            raise ValueError(f"keep_best must be at least 0, got {self.keep_best}")
+        if self.keep_best and self.best_metric is None:
+            raise ValueError("keep_best needs best_metric, the name of a score in state.eval_scores")
+        if self.wandb_every < 0:
+            raise ValueError(f"wandb_every must be at least 0, got {self.wandb_every}")
+
+    def keep(self) -> Keep:
+        return Keep(self.keep_last, self.keep_best, self.best_metric, self.best_mode)

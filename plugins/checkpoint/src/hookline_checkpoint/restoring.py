@@ -1,0 +1,82 @@
+"""Puts a checkpoint's contents into a run, or says why they do not fit."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+from hookline_checkpoint.differences import config_differences
+from hookline_checkpoint.errors import CheckpointError
+from hookline_checkpoint.reading import Loaded
+from hookline_checkpoint.tree import split_tree
+from hookline_hookspecs import TrainerState
+
+__all__ = ["Part", "restore", "state_dict_of"]
+
+logger = logging.getLogger("hookline.checkpoint")
+
+Part = Literal["policy", "optimizer"]
+
+
+def restore(state: TrainerState, loaded: Loaded) -> None:
+    """Restore counters, policy, optimizer and scores. `state.epoch` is then the last epoch that is complete."""
+    contents = loaded.contents
+    _compare_configs(state, loaded)
+    _load("policy", state.policy, contents.policy, loaded)
+    _load("optimizer", state.optimizer, contents.optimizer, loaded)
+    state.epoch, state.step, state.agent_step = contents.epoch, contents.step, contents.agent_step
+    state.eval_scores.clear()
+    state.eval_scores.update(contents.metrics)
+    state.latest_checkpoint_path = loaded.path
+
+
+def _compare_configs(state: TrainerState, loaded: Loaded) -> None:
+    differences = config_differences(loaded.contents.config, state.config)
+    before, now = differences.get("task", ("", ""))
+    # A task in a file is named by the file's path, and the file may have been moved with the run.
+    if before.rpartition("/")[2] != now.rpartition("/")[2]:
+        raise CheckpointError(
+            f"{loaded.path} was saved by a run of the task {before}, and this run's task is {now}: "
+            "resume the same task, or give the new run another folder"
+        )
+    if differences:
+        shown = "; ".join(f"{key} was {before}, is {now}" for key, (before, now) in differences.items())
+        logger.warning("the run goes on from %s with a configuration that differs: %s", loaded.path, shown)
+
+
+def _load(part: Part, target: Any, saved: Any, loaded: Loaded) -> None:
+    path = loaded.path
+    if target is None and saved is None:
+        return
+    if target is None or saved is None:
+        has, lacks = ("the checkpoint", "the run") if target is None else ("the run", "the checkpoint")
+        raise CheckpointError(f"{path} does not fit this run: {has} has a {part}, {lacks} has none")
+    if not callable(getattr(target, "load_state_dict", None)):
+        raise CheckpointError(f"state.{part} is a {type(target).__name__} without load_state_dict(): it cannot resume")
+    what_to_do = "resume with the configuration it was saved with, or begin anew in another folder"
+    mismatches = _mismatched_shapes(state_dict_of(part, target), saved)
+    if mismatches:
+        raise CheckpointError(f"{path} does not fit this run's {part}: {'; '.join(mismatches)}; {what_to_do}")
+    try:
+        target.load_state_dict(saved)
+    except Exception as error:
+        raise CheckpointError(f"{path} does not fit this run's {part}: {error}; {what_to_do}") from error
+
+
+def _mismatched_shapes(current: Any, saved: Any) -> list[str]:
+    """Each array that both have, and not in the same shape. What one of them lacks is for `load_state_dict` to say."""
+    now, before = split_tree(current, "it")[0], split_tree(saved, "it")[0]
+    return [
+        f"{name} has the shape {tuple(before[name].shape)} in the checkpoint and {tuple(now[name].shape)} in this run"
+        for name in now
+        if name in before and tuple(before[name].shape) != tuple(now[name].shape)
+    ]
+
+
+def state_dict_of(part: Part, source: Any) -> Any:
+    """What a policy or an optimizer says of itself."""
+    if source is None:
+        return None
+    if not callable(getattr(source, "state_dict", None)):
+        raise CheckpointError(f"state.{part} is a {type(source).__name__} without state_dict(): it cannot be saved")
+    return source.state_dict()

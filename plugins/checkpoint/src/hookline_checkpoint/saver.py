@@ -1,0 +1,98 @@
+"""`Saver`: copies a run on the training thread, and writes it to disk on another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hookline_checkpoint.contents import Contents
+from hookline_checkpoint.retention import Keep, Retention
+from hookline_checkpoint.snapshot import Snapshot, SnapshotBuffers
+from hookline_checkpoint.store import Saved, write_checkpoint
+from hookline_hookspecs import CheckpointRecord
+
+__all__ = ["Saver"]
+
+
+class Saver:
+    """Saves to one folder, one checkpoint at a time: the memory of a snapshot is that of the one before."""
+
+    def __init__(self, folder: Path, keep: Keep, damaged: Iterable[Path] = ()) -> None:
+        self.folder = folder
+        self.retention = Retention(keep, damaged)
+        self._buffers = SnapshotBuffers()
+        self._writing: _Writing | None = None
+        self._preparing: threading.Thread | None = None
+
+    def prepare(self, policy: Any, optimizer: Any) -> None:
+        """Have memory for snapshots taken from the system beside training: it can take longer than a snapshot."""
+        if self._preparing is None:
+            reserve = self._buffers.reserve(policy, optimizer)
+            self._preparing = threading.Thread(target=reserve, name="hookline-checkpoint-memory")
+            self._preparing.start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is a checkpoint whose end `finish` has not told yet."""
+        return self._writing is not None
+
+    @property
+    def is_writing(self) -> bool:
+        return self._writing is not None and self._writing.thread.is_alive()
+
+    def start(self, contents: Contents) -> None:
+        """Copy the contents, and have them written. Nothing may be under way."""
+        assert self._writing is None, "one save at a time"
+        if self._preparing is not None:
+            self._preparing.join()
+        writing = _Writing(self.folder, self.retention, self._buffers.take(contents))
+        writing.thread.start()
+        self._writing = writing
+
+    def finish(self, *, wait: bool = False) -> CheckpointRecord | None:
+        """The checkpoint that became durable since the last call, if one did. What kept it from that is raised.
+
+        :param wait: wait for one that is being written.
+        """
+        writing = self._writing
+        if writing is None or (writing.thread.is_alive() and not wait):
+            return None
+        writing.thread.join()
+        self._writing = None
+        if writing.error is not None:
+            raise writing.error
+        assert writing.saved is not None
+        return CheckpointRecord(
+            path=writing.saved.path,
+            epoch=writing.snapshot.epoch,
+            step=writing.snapshot.step,
+            size_bytes=writing.saved.size_bytes,
+            metrics=dict(writing.snapshot.metrics),
+            fingerprint=writing.saved.fingerprint,
+        )
+
+
+@dataclass
+class _Writing:
+    """One checkpoint on its way to disk."""
+
+    folder: Path
+    retention: Retention
+    snapshot: Snapshot
+    saved: Saved | None = None
+    error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        # Not a daemon: a process whose training thread has ended, in whatever way, still finishes its checkpoint.
+        self.thread = threading.Thread(target=self._write, name="hookline-checkpoint-writer")
+
+    def _write(self) -> None:
+        try:
+            saved = write_checkpoint(self.folder, self.snapshot)
+            self.retention.prune(saved.path, self.snapshot.metrics)
+            self.saved = saved
+        except BaseException as error:
+            self.error = error

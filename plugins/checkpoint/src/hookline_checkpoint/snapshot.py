@@ -1,0 +1,84 @@
+"""A run as the bytes of its checkpoint's files, taken on the training thread while nothing changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookline_checkpoint.arrays import ReusedBuffer, size_of
+from hookline_checkpoint.contents import Contents
+from hookline_checkpoint.errors import CheckpointError
+from hookline_checkpoint.layout import OPTIMIZER, POLICY, STATE
+from hookline_checkpoint.tree import split_tree
+
+__all__ = ["Snapshot", "SnapshotBuffers"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All of a checkpoint but its manifest. Good until the next one is taken with the same buffers."""
+
+    epoch: int
+    step: int
+    metrics: Mapping[str, float]
+    files: Mapping[str, Sequence[bytes | memoryview]]
+    """The bytes of each file by its name, in the order in which they are to be written."""
+
+
+class SnapshotBuffers:
+    """The memory of one snapshot after another."""
+
+    def __init__(self) -> None:
+        self._policy = ReusedBuffer()
+        self._optimizer = ReusedBuffer()
+
+    def reserve(self, policy: Any, optimizer: Any) -> Callable[[], None]:
+        """Look how much memory these will take, and return what takes it: that may be called on any thread."""
+        sizes = [size_of(split_tree(part, "it")[0]) for part in (policy, optimizer)]
+
+        def reserve() -> None:
+            self._policy.reserve(sizes[0])
+            self._optimizer.reserve(sizes[1])
+
+        return reserve
+
+    def take(self, contents: Contents) -> Snapshot:
+        """Copy all that changes as training goes on."""
+        policy, policy_description = split_tree(contents.policy, "the policy's state_dict()")
+        optimizer, optimizer_description = split_tree(contents.optimizer, "the optimizer's state_dict()")
+        state = {
+            "run_id": contents.run_id,
+            "counters": {"epoch": contents.epoch, "step": contents.step, "agent_step": contents.agent_step},
+            "metrics": contents.metrics,
+            "config": contents.config,
+            "policy": policy_description,
+            "optimizer": optimizer_description,
+            "plugins": contents.plugins,
+        }
+        files: dict[str, Sequence[bytes | memoryview]] = {
+            STATE: [_as_json(state, contents)],
+            POLICY: self._policy.fill(policy),
+            OPTIMIZER: self._optimizer.fill(optimizer),
+        }
+        return Snapshot(contents.epoch, contents.step, dict(contents.metrics), files)
+
+
+def _as_json(state: Mapping[str, Any], contents: Contents) -> bytes:
+    try:
+        return json.dumps(state, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        # Which plugin it is, only now: looking at each of them beforehand would take as long again at every save.
+        for plugin, saved in contents.plugins.items():
+            _check_json(plugin, saved)
+        raise
+
+
+def _check_json(plugin: str, saved: object) -> None:
+    try:
+        json.dumps(saved, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"plugin {plugin!r} returned from save_plugin_state what JSON cannot hold: {error}"
+        ) from error

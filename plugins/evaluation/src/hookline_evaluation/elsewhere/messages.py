@@ -1,0 +1,125 @@
+"""What is said to whoever evaluates a checkpoint, and what comes back; both as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from hookline_evaluation.errors import EvaluationError
+from hookline_evaluation.replays.records import episode_record
+from hookline_hookspecs import EvaluationRequest, EvaluationResult
+
+__all__ = ["Answer", "PendingEvaluation", "Ticket", "request_from_json", "request_to_json"]
+
+MOST_EPISODES = 1_000_000
+"""More of any kind are taken for a mistake, or for somebody who means harm."""
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A checkpoint that is to be evaluated, and how."""
+
+    checkpoint: Path
+    epoch: int = 0
+    step: int = 0
+    uri: str | None = None
+    request: EvaluationRequest = field(default_factory=EvaluationRequest)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The scores, and records of episodes as a replay keeps them."""
+
+    scores: Mapping[str, float] = field(default_factory=dict)
+    records: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of(cls, result: Mapping[str, float] | EvaluationResult) -> Answer:
+        """What `evaluate_policy` was answered with."""
+        if isinstance(result, EvaluationResult):
+            records = [episode_record(name, own) for name, episodes in result.episodes.items() for own in episodes]
+            return cls(dict(result.scores), records)
+        if isinstance(result, Mapping):
+            return cls(dict(result))
+        raise TypeError(f"a plugin returned a {type(result).__name__} from evaluate_policy, not scores by name")
+
+    def to_json(self) -> dict[str, Any]:
+        # JSON has no NaN; a score that is no number is none.
+        scores = {name: float(value) for name, value in self.scores.items() if math.isfinite(value)}
+        return {"scores": scores, "records": list(self.records)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Answer:
+        """Read an answer, which may come from another machine."""
+        scores = data.get("scores") if isinstance(data, dict) else None
+        records = data.get("records", []) if isinstance(data, dict) else None
+        if not isinstance(scores, dict) or not all(_is_number(value) for value in scores.values()):
+            raise EvaluationError(f"the result of an evaluation has no scores by name: {_shortened(data)}")
+        if not isinstance(records, list) or not all(isinstance(own, dict) and "lesson" in own for own in records):
+            raise EvaluationError(f"the records of an evaluation are no list of episodes: {_shortened(records)}")
+        return cls({str(name): float(value) for name, value in scores.items()}, records)
+
+
+class PendingEvaluation(Protocol):
+    """An evaluation that goes on elsewhere."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long; says whether it has come to an end."""
+
+    def answer(self) -> Answer:
+        """What came of it; raises `EvaluationError` when it failed."""
+
+    def stop(self) -> None:
+        """End it, if it goes on still, and free what it holds."""
+
+
+def request_to_json(request: EvaluationRequest) -> dict[str, Any]:
+    return asdict(request)
+
+
+def request_from_json(data: Any) -> EvaluationRequest:
+    """Read a request, which may come from another machine; raises `ValueError` that says what is wrong with it."""
+    if not isinstance(data, dict):
+        raise ValueError(f"a request is an object, not {_shortened(data)}")
+    known = {own.name for own in fields(EvaluationRequest)}
+    for name in data:
+        if name not in known:
+            raise ValueError(f"a request has no {_shortened(name)}; known are {', '.join(sorted(known))}")
+    values = dict(data)
+    _check(values, "kind", lambda kind: kind in ("micro", "full"), "'micro' or 'full'")
+    _check(values, "greedy", lambda greedy: isinstance(greedy, bool), "true or false")
+    _check(values, "lessons", _is_list_of(str), "a list of names")
+    _check(values, "pass_at", _is_list_of(int), "a list of numbers")
+    for name, least in {"n_examples": 1, "samples_per_problem": 1, "replays": 0, "seed": 0}.items():
+        most = 2**32 - 1 if name == "seed" else MOST_EPISODES
+        _check(values, name, lambda n, low=least, high=most: _is_whole(n) and low <= n <= high, f"{least} to {most}")
+    for name in ("lessons", "pass_at"):
+        values[name] = tuple(values.get(name, ()))
+    return EvaluationRequest(**values)
+
+
+def _check(values: Mapping[str, Any], name: str, is_right: Any, wanted: str) -> None:
+    if name in values and not is_right(values[name]):
+        raise ValueError(f"{name} must be {wanted}, got {_shortened(values[name])}")
+
+
+def _is_list_of(kind: type) -> Any:
+    return lambda value: (
+        isinstance(value, (list, tuple)) and all(isinstance(own, kind) and not isinstance(own, bool) for own in value)
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _shortened(value: Any, length: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= length else text[:length] + "..."

@@ -1,0 +1,81 @@
+"""What the user can say of evaluations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hookline_hookspecs import EvaluationRequest
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What each evaluation asks for, and where it is made."""
+
+    mode: Literal["in-process", "background", "remote"] = "in-process"
+    """`in-process`: training waits. `background`: another process evaluates the checkpoints, and training goes on.
+    `remote`: the server at `url` does."""
+    lessons: tuple[str, ...] = ()
+    """The lessons of a full evaluation; empty means all."""
+    n_examples: int = 64
+    """Examples or episodes for each lesson."""
+    greedy: bool = True
+    """Take the most likely action or token; false samples."""
+    samples_per_problem: int = 1
+    """Responses to each problem of a text lesson; more than one needs `greedy = false`."""
+    pass_at: tuple[int, ...] = ()
+    """Each k for which pass@k is wanted, at most `samples_per_problem`."""
+    seed: int = 0
+    """What an evaluation draws from, so that two runs are comparable."""
+    micro_every: int | None = None
+    """Epochs between two glances at the current lesson; None for none."""
+    micro_n_examples: int = 8
+    """Examples or episodes of a glance."""
+    replays: int = 4
+    """How many episodes of each lesson a full evaluation keeps for people to look at."""
+    url: str | None = None
+    """Where the evaluation server is, for `mode = "remote"`. Its token is in HOOKLINE_EVALUATION_TOKEN."""
+    timeout_seconds: float = 600.0
+    """How long an evaluation of a checkpoint may take."""
+    deadline_seconds: float = 60.0
+    """How long the end of the run waits for evaluations of checkpoints; what is not done by then is ended."""
+
+    def __post_init__(self) -> None:
+        at_least_one = {
+            "n_examples": self.n_examples,
+            "samples_per_problem": self.samples_per_problem,
+            "micro_every": 1 if self.micro_every is None else self.micro_every,
+            "micro_n_examples": self.micro_n_examples,
+        }
+        for name, value in at_least_one.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.replays < 0:
+            raise ValueError(f"replays must be 0 or more, got {self.replays}")
+        if self.greedy and self.samples_per_problem > 1:
+            raise ValueError(
+                f"samples_per_problem is {self.samples_per_problem}, and greedy: all samples of a problem would be the "
+                "same. Set greedy = false"
+            )
+        for k in self.pass_at:
+            if not 1 <= k <= self.samples_per_problem:
+                raise ValueError(f"pass_at has {k}, but samples_per_problem is {self.samples_per_problem}")
+        if self.mode == "remote" and not (self.url or "").startswith(("http://", "https://")):
+            raise ValueError(f"mode is 'remote', so url must be an http(s) address, got {self.url!r}")
+
+    def full_request(self) -> EvaluationRequest:
+        return EvaluationRequest(
+            kind="full",
+            lessons=self.lessons,
+            n_examples=self.n_examples,
+            greedy=self.greedy,
+            seed=self.seed,
+            samples_per_problem=self.samples_per_problem,
+            pass_at=self.pass_at,
+            replays=self.replays,
+        )
+
+    def micro_request(self) -> EvaluationRequest:
+        return EvaluationRequest(kind="micro", n_examples=self.micro_n_examples, greedy=self.greedy, seed=self.seed)

@@ -1,0 +1,90 @@
+"""An episode as JSON can hold it: one line of a replay.
+
+lesson, reward              every episode
+prompt, response, reference what was asked, said and expected
+tokens                      [{"text", "logprob"}], one for each token of the response
+verdict                     {"accepted", "reason", "result", "score", "message", "details"}, what verification found
+environment, length, truncated, observations, actions, rewards, frames
+                            a control episode; frames are PNG images as data URLs, where the environment drew any
+metadata                    whatever else is known of the episode
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hookline_evaluation.replays.png import encode_png
+from hookline_hookspecs import Episode
+
+__all__ = ["episode_record", "plain"]
+
+VERDICT: Final = {
+    "accepted": "accepted",
+    "reason": "rejection_reason",
+    "result": "verification_result",
+    "score": "verification_score",
+    "message": "verification_message",
+    "details": "verification_details",
+}
+"""What a verdict has, and what the reward processor calls it in an episode's metadata."""
+
+ARRAYS: Final = {"observations": "obs", "actions": "actions", "rewards": "rewards"}
+
+NOT_KEPT: Final = ("token_texts", "environment_name", "length", "truncated", "reward", *VERDICT.values())
+"""Metadata that has a place of its own in a record."""
+
+
+def episode_record(lesson_id: str, episode: Episode) -> dict[str, Any]:
+    """What a replay keeps of an episode."""
+    metadata = episode.metadata
+    record: dict[str, Any] = {"lesson": lesson_id, "reward": plain(episode.reward)}
+    if episode.prompt or episode.response:
+        record |= {"prompt": episode.prompt, "response": episode.response, "reference": episode.reference}
+        record["tokens"] = _tokens(episode)
+    verdict = {name: plain(metadata[key]) for name, key in VERDICT.items() if key in metadata}
+    if verdict:
+        record["verdict"] = verdict
+    if "environment_name" in metadata:
+        record |= {
+            "environment": metadata["environment_name"],
+            "length": metadata.get("length"),
+            "truncated": metadata.get("truncated"),
+        }
+    record |= {name: plain(episode.arrays[key]) for name, key in ARRAYS.items() if key in episode.arrays}
+    if "frames" in episode.arrays:
+        record["frames"] = [_image(frame) for frame in episode.arrays["frames"]]
+    record["metadata"] = plain({name: value for name, value in metadata.items() if name not in NOT_KEPT})
+    return record
+
+
+def _tokens(episode: Episode) -> list[dict[str, Any]]:
+    if episode.logprobs is None:
+        return []
+    logprobs = plain(episode.logprobs)
+    texts = episode.metadata.get("token_texts") or [""] * len(logprobs)
+    return [{"text": text, "logprob": logprob} for text, logprob in zip(texts, logprobs, strict=False)]
+
+
+def _image(frame: Any) -> str:
+    return "data:image/png;base64," + base64.b64encode(encode_png(frame)).decode()
+
+
+def plain(value: Any) -> Any:
+    """A value as strict JSON can hold it: arrays as lists, what is no finite number as null, the unknown as text."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, float):
+        # Six digits are more than a plot can show, and a third of the file.
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return str(value)

@@ -1,0 +1,38 @@
+"""Where replays lie: `replays/epoch-000010.jsonl`, with one episode to a line, and the page `epoch-000010.html`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hookline_evaluation.replays.page import replay_page
+
+__all__ = ["write_replay"]
+
+
+def write_replay(
+    run_dir: Path,
+    records: Sequence[Mapping[str, Any]],
+    *,
+    run_id: str,
+    epoch: int,
+    step: int,
+    scores: Mapping[str, float],
+) -> Path:
+    """Write the records and their page; returns the path of the records. Each file is complete or is not there."""
+    folder = run_dir / "replays"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"epoch-{epoch:06d}.jsonl"
+    lines = [json.dumps({"epoch": epoch, "step": step, **record}, allow_nan=False) for record in records]
+    page = replay_page(records, title=f"{run_id or 'run'}, epoch {epoch}, step {step}", scores=scores)
+    _write(path.with_suffix(".html"), page)
+    _write(path, "".join(line + "\n" for line in lines))
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)

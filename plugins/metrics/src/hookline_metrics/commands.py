@@ -1,0 +1,90 @@
+"""The commands that the plugin brings: `hookline runs` and `hookline report`."""
+
+from __future__ import annotations
+
+import difflib
+import json as json_format
+import webbrowser
+from pathlib import Path
+from typing import Final
+
+from hookline_metrics.reading import RunReader, is_run, run_folders
+
+__all__ = ["report", "runs"]
+
+RUNS: Final = Path("runs")
+
+
+def runs(run: str | None = None, /, *, json: bool = False) -> None:
+    """List runs with their latest numbers, or show one with its curves.
+
+    Parameters
+    ----------
+    run
+        A run, by its folder or by its name in `runs/`; or a folder of runs to list in place of `runs/`.
+    json
+        Print JSON for another program.
+    """
+    from hookline_metrics.terminal import describe_run, describe_runs, print_run, print_runs
+
+    folder = RUNS if run is None else _find(run)
+    if is_run(folder):
+        with RunReader(folder) as reader:
+            if json:
+                print(json_format.dumps(describe_run(reader, with_curves=True), indent=2))
+            else:
+                print_run(reader)
+        return
+    listed = describe_runs(run_folders(folder))
+    if json:
+        print(json_format.dumps(listed, indent=2))
+    else:
+        print_runs(listed, folder)
+
+
+def report(run: str, /, *, output: Path | None = None, open: bool = False) -> None:
+    """Make the HTML report of a run: curves, lessons, rewards, time, load and config in one file.
+
+    Parameters
+    ----------
+    run
+        A run, by its folder or by its name in `runs/`.
+    output
+        Where to write it (default: `report.html` in the run's folder).
+    open
+        Show it in a browser.
+    """
+    from hookline_metrics.report import write_report
+
+    folder = _find(run)
+    if not is_run(folder):
+        raise _error(f"{folder} is not the folder of a run: there is no stats.sqlite{_nearest(run)}")
+    path = folder / "report.html" if output is None else output
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_report(folder, path)
+    print(path)
+    if open:
+        webbrowser.open(path.absolute().as_uri())
+
+
+def _find(run: str) -> Path:
+    for folder in (Path(run), RUNS / run):
+        if folder.is_dir():
+            return folder
+    raise _error(f"there is no run {run!r}, neither as a folder nor in {RUNS}/{_nearest(run)}")
+
+
+def _nearest(run: str) -> str:
+    beside = Path(run).parent
+    known = [path.name for path in run_folders(RUNS)]
+    if beside != Path():
+        known += [str(path) for path in run_folders(beside)]
+    matches = difflib.get_close_matches(run, known, n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def _error(message: str) -> Exception:
+    # Only the command line calls these functions, so that it is there; plugins do not depend on it otherwise.
+    from hookline.plugins.errors import HooklineError
+
+    return HooklineError(message)

@@ -1,0 +1,39 @@
+"""What becomes of the lessons of a curriculum, as numbers.
+
+`curriculum/<lesson>/unlocked` and `/graduated` are 1 at the step where that happened; after each rollout `/success` is
+the moving average of success in training, and `/reward` the mean reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hookline_hookspecs import HookContext, Rollout
+
+__all__ = ["LessonRecord"]
+
+
+class LessonRecord:
+    """Remembers which lessons have been seen: one that is played is unlocked, whether that was announced or not."""
+
+    def __init__(self) -> None:
+        self._unlocked: set[str] = set()
+
+    def after_rollout(self, context: HookContext, rollout: Rollout) -> dict[str, float]:
+        lesson = context.lesson_id
+        if lesson is None:
+            return {}
+        numbers = {}
+        if lesson not in self._unlocked:
+            self._unlocked.add(lesson)
+            numbers[f"curriculum/{lesson}/unlocked"] = 1.0
+        if "performance" in context.metadata:
+            numbers[f"curriculum/{lesson}/success"] = context.metadata["performance"]
+        if "mean_reward" in rollout.stats:
+            numbers[f"curriculum/{lesson}/reward"] = rollout.stats["mean_reward"]
+        return numbers
+
+    def after_update(self, changes: Mapping[str, Any]) -> dict[str, float]:
+        self._unlocked.update(lesson for lesson, change in changes.items() if change == "unlocked")
+        return {f"curriculum/{lesson}/{change}": 1.0 for lesson, change in changes.items()}

@@ -1,0 +1,85 @@
+"""How the time of a run is spent, from its events alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+__all__ = ["PHASES", "Phase", "PhaseClock"]
+
+Phase = Literal["rollout", "train", "validation", "evaluation", "checkpoint", "other"]
+PHASES: Final[tuple[Phase, ...]] = ("rollout", "train", "validation", "evaluation", "checkpoint", "other")
+
+
+class PhaseClock:
+    """Adds up the seconds of each phase. Phases may lie within each other: time belongs to the innermost.
+
+    :param now: tells the time in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._open: list[Phase] = []
+        self._since = now()
+        self._seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        self._counts: tuple[int, int] | None = None
+        self._has_trained = False
+
+    @property
+    def current(self) -> Phase:
+        return self._open[-1] if self._open else "other"
+
+    def enter(self, phase: Phase) -> None:
+        """A phase begins. One that is entered twice is still left once."""
+        self._add_up()
+        self.leave(phase)
+        self._open.append(phase)
+        self._has_trained = self._has_trained or phase == "train"
+
+    def leave(self, phase: Phase) -> None:
+        """A phase is over, and with it whatever began within it and was never said to be over."""
+        self._add_up()
+        if phase in self._open:
+            del self._open[self._open.index(phase) :]
+
+    def leave_all(self) -> None:
+        self._add_up()
+        self._open.clear()
+
+    def _add_up(self) -> None:
+        now = self._now()
+        self._seconds[self.current] += now - self._since
+        self._since = now
+
+    def restart(self, step: int, agent_step: int) -> None:
+        """Begin to measure here."""
+        self.leave_all()
+        self._take(step, agent_step)
+
+    def numbers(self, step: int, agent_step: int) -> dict[str, float]:
+        """Seconds and share of each phase since the last time, and how much was done in a second."""
+        self._add_up()
+        before = self._counts
+        has_trained = self._has_trained
+        seconds = self._take(step, agent_step)
+        if before is None:
+            return {}
+        steps, agent_steps = step - before[0], agent_step - before[1]
+        if steps and not has_trained:
+            # A loop that announces its steps and no phases does little else.
+            seconds["train"], seconds["other"] = seconds["train"] + seconds["other"], 0.0
+        total = sum(seconds.values())
+        if total <= 0:
+            return {}
+        numbers = {f"time/{phase}": spent for phase, spent in seconds.items() if spent}
+        numbers |= {f"time/{phase}_share": spent / total for phase, spent in seconds.items() if spent}
+        numbers["rate/steps_per_second"] = steps / total
+        if agent_steps:
+            numbers["rate/agent_steps_per_second"] = agent_steps / total
+        return numbers
+
+    def _take(self, step: int, agent_step: int) -> dict[Phase, float]:
+        seconds, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
+        self._counts, self._has_trained = (step, agent_step), False
+        return seconds

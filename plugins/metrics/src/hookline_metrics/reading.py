@@ -1,0 +1,201 @@
+"""Reads a run's folder: the numbers of `stats.sqlite` as they count, and how the run stands.
+
+Rows of one name and step may be there several times, where a run was resumed: the latest counts. And where training
+started again from an earlier step, what had been said of later steps does not count any more (`run/started`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal
+
+from hookline_metrics.sinks.sink import DATABASE
+
+__all__ = ["RunReader", "Series", "is_run", "run_folders"]
+
+State = Literal["running", "finished", "failed", "stopped"]
+
+ALIVE_SECONDS: Final = 120.0
+"""A run whose heartbeat is older does not count as running: it was killed, or hangs."""
+
+# One look into the index for each name, rather than one for each row.
+DISTINCT_NAMES: Final = """
+WITH RECURSIVE found(name) AS (
+    SELECT min(name) FROM metrics
+    UNION ALL SELECT (SELECT min(name) FROM metrics WHERE metrics.name > found.name) FROM found WHERE name IS NOT NULL
+) SELECT name FROM found WHERE name IS NOT NULL
+"""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric over the steps of a run, each step once."""
+
+    name: str
+    steps: list[int]
+    values: list[float]
+    """NaN where the metric was none."""
+    times: list[float]
+
+    @property
+    def last(self) -> float:
+        return self.values[-1]
+
+
+class RunReader:
+    """A run's folder, open for reading, also while the run goes on. `with RunReader(folder) as run: ...`"""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._connection = _open(folder / DATABASE)
+
+    def __enter__(self) -> RunReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._connection.close()
+
+    # -- numbers --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def names(self) -> list[str]:
+        """All metrics, in the order of their names."""
+        return [name for (name,) in self._query(DISTINCT_NAMES)]
+
+    def series(self, name: str) -> Series:
+        """What counts of one metric."""
+        rows = self._query(
+            f"SELECT step, value, time FROM metrics WHERE name = ? AND {self._counts} ORDER BY step, rowid", name
+        )
+        by_step = {step: (math.nan if value is None else value, moment) for step, value, moment in rows}
+        return Series(name, list(by_step), [value for value, _ in by_step.values()], [t for _, t in by_step.values()])
+
+    def last(self, name: str) -> float | None:
+        """The value at the last step that has one; None when the metric never was a number."""
+        found = self._query(
+            f"SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL AND {self._counts} "
+            "ORDER BY step DESC, rowid DESC LIMIT 1",
+            name,
+        )
+        return found[0][0] if found else None
+
+    @cached_property
+    def _counts(self) -> str:
+        """A condition that the rows which count meet."""
+        starts = self._query("SELECT rowid, step FROM metrics WHERE name = 'run/started' ORDER BY rowid")
+        return " AND ".join(["1"] + [f"NOT (rowid < {row:d} AND step > {step:d})" for row, step in starts])
+
+    def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(statement, parameters).fetchall()
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def step(self) -> int:
+        """The last gradient step that a number belongs to."""
+        return self._last_row[0]
+
+    @cached_property
+    def epoch(self) -> int | None:
+        """The last epoch, None before the first."""
+        return self._last_row[2]
+
+    @cached_property
+    def started(self) -> float | None:
+        found = self._query("SELECT time FROM metrics ORDER BY rowid LIMIT 1")
+        return found[0][0] if found else None
+
+    @cached_property
+    def updated(self) -> float | None:
+        found = self._query("SELECT time FROM metrics ORDER BY rowid DESC LIMIT 1")
+        return found[0][0] if found else None
+
+    @cached_property
+    def _last_row(self) -> tuple[int, int, int | None]:
+        """Step, place and epoch of the last row of the last step, by one look into the index for each name."""
+        last: tuple[int, int, int | None] = (0, 0, None)
+        for name in self.names:
+            rows = self._query(
+                f"SELECT step, rowid, epoch FROM metrics WHERE name = ? AND {self._counts} "
+                "ORDER BY step DESC, rowid DESC LIMIT 1",
+                name,
+            )
+            for step, place, epoch in rows:
+                last = max(last, (step, place, epoch), key=lambda row: row[:2])
+        return last
+
+    @cached_property
+    def state(self) -> State:
+        """How the run stands: by what it said last of itself, else by its heartbeat."""
+        said = self._query(
+            "SELECT name FROM metrics WHERE name IN ('run/started', 'run/completed', 'run/failed') "
+            "ORDER BY rowid DESC LIMIT 1"
+        )
+        ended = {"run/completed": "finished", "run/failed": "failed"}.get(said[0][0] if said else "")
+        if ended is None and not said and self.status:
+            ended = {"SUCCESS": "finished", "FAILURE": "failed"}.get(str(self.status.get("status")))
+        if ended == "finished":
+            return "finished"
+        if ended == "failed":
+            return "failed"
+        age = self.heartbeat_age
+        return "running" if age is not None and age < ALIVE_SECONDS else "stopped"
+
+    @cached_property
+    def heartbeat_age(self) -> float | None:
+        """Seconds since the last sign of life; None when there never was one."""
+        heartbeat = self.folder / "heartbeat"
+        return time.time() - heartbeat.stat().st_mtime if heartbeat.exists() else None
+
+    @cached_property
+    def status(self) -> dict[str, Any] | None:
+        """The last entry of `status.json`, where there is one."""
+        entries = _read_json(self.folder / "status.json")
+        return entries[-1] if isinstance(entries, list) and entries and isinstance(entries[-1], dict) else None
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """`config.json`, empty where there is none."""
+        config = _read_json(self.folder / "config.json")
+        return config if isinstance(config, dict) else {}
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run."""
+    return any((folder / name).is_file() for name in (DATABASE, "config.json", "heartbeat"))
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The runs in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and is_run(path)) if folder.is_dir() else []
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        connection = sqlite3.connect(":memory:")
+        connection.execute("CREATE TABLE metrics(step, epoch, name, value, time)")
+        return connection
+    # Whoever reads a write-ahead log shares its index file, and only a writer may remove that when it is the last.
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+    try:
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("SELECT 1 FROM metrics LIMIT 1")
+    except sqlite3.OperationalError:
+        connection.close()
+        # A folder that may not be written to: nobody else can be writing there either.
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
+    return connection

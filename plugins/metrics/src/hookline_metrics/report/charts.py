@@ -1,0 +1,187 @@
+"""Charts as SVG. Colours, and what is shown under the pointer, are the page's (`page.css`, `page.js`)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from hookline_metrics.report.scales import Scale, decimate, format_number, smooth, ticks
+
+__all__ = ["COLOURS", "Curve", "Lesson", "lesson_chart", "line_chart", "share_bar"]
+
+WIDTH, HEIGHT = 440, 214
+LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 36
+WIDE: Final = 1160
+COLUMNS: Final = WIDTH - LEFT - RIGHT
+COLOURS: Final = 8
+"""How many the page has; the ninth curve looks like the first."""
+SMOOTHED_FROM: Final = 60
+"""A noisy curve with as many points gets its moving average in front."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a chart."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    is_noisy: bool = False
+    """Draw its moving average in front of it, if it is long."""
+
+
+def line_chart(curves: Sequence[Curve], *, x_label: str = "step", y_range: tuple[float, float] | None = None) -> str:
+    """Curves over one axis. Gaps are where a number was not finite; a lone point is a dot.
+
+    :param y_range: what the vertical axis shows at least.
+    """
+    finite = [p for curve in curves for p in curve.points if math.isfinite(p[1])]
+    if not finite:
+        return '<p class="empty">no finite value was recorded</p>'
+    xs = [x for x, _ in finite]
+    ys = [*(y for _, y in finite), *(y_range or ())]
+    across = Scale.around(xs, LEFT, WIDTH - RIGHT)
+    up = Scale.around(ys, HEIGHT - BOTTOM, TOP, margin=0.05)
+    drawn = [(curve, decimate(curve.points, COLUMNS)) for curve in curves]
+    parts = [*_axes(across, up, x_label)]
+    hover = []
+    for index, (curve, points) in enumerate(drawn):
+        colour = index % COLOURS
+        averaged = smooth(curve.points) if curve.is_noisy and len(curve.points) >= SMOOTHED_FROM else None
+        parts.append(_path(points, across, up, f"c{colour}{' raw' if averaged else ''}"))
+        if averaged:
+            parts.append(_path(decimate(averaged, COLUMNS), across, up, f"c{colour}"))
+        hover.append({"label": curve.label, "colour": colour, "points": _hover_points(points, across, up)})
+    data = escape(json.dumps(hover, separators=(",", ":"), ensure_ascii=False), quote=True)
+    body = "".join(parts)
+    legend = _legend([curve.label for curve in curves]) if len(curves) > 1 else ""
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" data-curves="{data}" '
+        f'data-x="{escape(x_label)}">{body}</svg>{legend}'
+    )
+
+
+def _axes(across: Scale, up: Scale, x_label: str) -> Iterator[str]:
+    for y in ticks(up.low, up.high, 4):
+        place = f"{up(y):.1f}"
+        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place}" y2="{place}"/>'
+        yield f'<text class="tick" x="{LEFT - 8}" y="{place}" dy="0.32em" text-anchor="end">{format_number(y)}</text>'
+    for x in ticks(across.low, across.high, 4):
+        anchor = "end" if across(x) > WIDTH - RIGHT - 12 else "middle"
+        yield (
+            f'<text class="tick" x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="{anchor}">'
+            f"{format_number(x)}</text>"
+        )
+    yield f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>'
+    yield f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(x_label)}</text>'
+
+
+def _path(points: Sequence[tuple[float, float]], across: Scale, up: Scale, style: str) -> str:
+    """A line for each stretch of finite points, and a dot for each that stands alone."""
+    commands: list[str] = []
+    dots: list[str] = []
+    for stretch in _stretches(points):
+        places = [f"{across(x):.1f},{up(y):.1f}" for x, y in stretch]
+        if len(places) == 1:
+            x, _, y = places[0].partition(",")
+            dots.append(f'<circle class="dot {style}" cx="{x}" cy="{y}" r="3"/>')
+        else:
+            commands.append(f"M{'L'.join(places)}")
+    line = f'<path class="line {style}" d="{"".join(commands)}"/>' if commands else ""
+    return line + "".join(dots)
+
+
+def _stretches(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[float, float]]]:
+    stretch: list[tuple[float, float]] = []
+    for point in points:
+        if math.isfinite(point[1]):
+            stretch.append(point)
+        elif stretch:
+            yield stretch
+            stretch = []
+    if stretch:
+        yield stretch
+
+
+def _hover_points(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> list[list[float | str]]:
+    """Places in the picture and what to say there; fewer than are drawn, since a pointer is no needle."""
+    every = max(1, len(points) // 200)
+    return [
+        [round(across(x), 1), round(up(y), 1), format_number(x), format_number(y)]
+        for x, y in points[::every]
+        if math.isfinite(y)
+    ]
+
+
+def _legend(labels: Sequence[str]) -> str:
+    items = "".join(
+        f'<span><i class="c{index % COLOURS}"></i>{escape(label)}</span>' for index, label in enumerate(labels)
+    )
+    return f'<p class="legend">{items}</p>'
+
+
+def share_bar(shares: Mapping[str, float]) -> str:
+    """What a whole is made of, as one bar."""
+    total = sum(shares.values())
+    if total <= 0:
+        return '<p class="empty">no time was recorded</p>'
+    parts, labels = [], []
+    start = 0.0
+    for index, (name, value) in enumerate(shares.items()):
+        width = 100 * value / total
+        text = f"{name}: {format_number(value)} s, {width:.1f} %"
+        parts.append(
+            f'<rect class="fill c{index % COLOURS}" x="{start:.3f}" width="{width:.3f}" height="10">'
+            f"<title>{escape(text)}</title></rect>"
+        )
+        labels.append(
+            f'<span><i class="c{index % COLOURS}"></i>{escape(name)} <b>{width:.1f} %</b> '
+            f"<small>{format_number(value)} s</small></span>"
+        )
+        start += width
+    bar = f'<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img">{"".join(parts)}</svg>'
+    return f'{bar}<p class="legend">{"".join(labels)}</p>'
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """When a lesson was unlocked and when it graduated, in steps."""
+
+    name: str
+    unlocked: float
+    graduated: float | None
+    success: float | None
+
+
+def lesson_chart(lessons: Sequence[Lesson], last_step: float) -> str:
+    """A row for each lesson: a bar from where it was unlocked to where it graduated, or to the end."""
+    row, left = 26, 150
+    height = TOP + row * len(lessons) + BOTTOM
+    across = Scale.around([0.0, max(last_step, 1.0)], left, WIDE - 70)
+    parts = []
+    for x in ticks(across.low, across.high, 8):
+        place = f"{across(x):.1f}"
+        parts.append(f'<line class="grid" x1="{place}" x2="{place}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+        parts.append(
+            f'<text class="tick" x="{place}" y="{height - BOTTOM + 16}" text-anchor="middle">{format_number(x)}</text>'
+        )
+    for index, lesson in enumerate(lessons):
+        top = TOP + row * index + 5
+        start, end = across(lesson.unlocked), across(last_step if lesson.graduated is None else lesson.graduated)
+        state = "learning" if lesson.graduated is None else "graduated"
+        said = f"{lesson.name}: unlocked at step {format_number(lesson.unlocked)}" + (
+            "" if lesson.graduated is None else f", graduated at step {format_number(lesson.graduated)}"
+        )
+        success = "" if lesson.success is None else f"{lesson.success:.0%}"
+        parts.append(
+            f'<text class="name" x="{left - 10}" y="{top + 8}" dy="0.32em" text-anchor="end">'
+            f"{escape(lesson.name)}</text>"
+            f'<rect class="lesson {state}" x="{start:.1f}" y="{top}" width="{max(end - start, 3):.1f}" height="16" '
+            f'rx="4"><title>{escape(said)}</title></rect>'
+            f'<text class="tick" x="{end + 6:.1f}" y="{top + 8}" dy="0.32em">'
+            f"{success}{' ✓' if lesson.graduated is not None else ''}</text>"
+        )
+    return f'<svg class="lessons" viewBox="0 0 {WIDE} {height}" role="img">{"".join(parts)}</svg>'

@@ -1,0 +1,63 @@
+"""What the machine does meanwhile: processor, memory, disk, and NVIDIA GPUs when there are any."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+__all__ = ["SystemMonitor"]
+
+MEGABYTE: Final = 2**20
+GPU_QUERY: Final = ("--query-gpu=utilization.gpu,memory.used,memory.total", "--format=csv,noheader,nounits")
+GPU_SECONDS: Final = 5.0
+
+
+class SystemMonitor:
+    """Looks at the machine. Not for the training thread: a look takes milliseconds.
+
+    :param folder: the disk it lies on is the one that matters.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import psutil
+
+        self._psutil = psutil
+        self._process = psutil.Process()
+        self._folder = folder
+        self._nvidia_smi = shutil.which("nvidia-smi")
+        # The first look at a share of time has nothing to compare with, and says 0.
+        psutil.cpu_percent()
+        self._process.cpu_percent()
+
+    def numbers(self) -> dict[str, float]:
+        """Numbers by name; percentages are of the whole machine, but for the process's, which are of one core."""
+        memory = self._psutil.virtual_memory()
+        numbers = {
+            "system/cpu_percent": self._psutil.cpu_percent(),
+            "system/memory_percent": memory.percent,
+            "system/process_cpu_percent": self._process.cpu_percent(),
+            "system/process_memory_mb": self._process.memory_info().rss / MEGABYTE,
+        }
+        if self._folder.exists():
+            disk = self._psutil.disk_usage(str(self._folder))
+            numbers |= {"system/disk_percent": disk.percent, "system/disk_free_mb": disk.free / MEGABYTE}
+        return numbers | self._gpus()
+
+    def _gpus(self) -> dict[str, float]:
+        if self._nvidia_smi is None:
+            return {}
+        try:
+            result = subprocess.run(
+                [self._nvidia_smi, *GPU_QUERY], capture_output=True, text=True, timeout=GPU_SECONDS, check=True
+            )
+            lines = [[float(cell) for cell in line.split(",")] for line in result.stdout.splitlines() if line]
+        except (OSError, subprocess.SubprocessError, ValueError):
+            self._nvidia_smi = None  # a driver that does not work now will not work in ten seconds
+            return {}
+        return {
+            f"system/gpu{index}/{name}": value
+            for index, (busy, used, total) in enumerate(lines)
+            for name, value in (("percent", busy), ("memory_mb", used), ("memory_percent", 100 * used / total))
+        }

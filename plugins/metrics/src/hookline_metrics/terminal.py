@@ -1,0 +1,149 @@
+"""Runs in a terminal: a table of them, or one with a small chart of each metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hookline_metrics.headline import headline
+from hookline_metrics.reading import RunReader
+from hookline_metrics.report.scales import format_number
+from hookline_metrics.wording import age_in_words, duration_in_words
+
+__all__ = ["describe_run", "describe_runs", "print_run", "print_runs", "sparkline"]
+
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+GAP: Final = "·"
+STYLES: Final = {"running": "blue", "finished": "green", "failed": "red", "stopped": "dim"}
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The course of values in one line: means of neighbours where they do not fit, gaps where none is finite."""
+    if not values:
+        return ""
+    columns = min(width, len(values))
+    means = []
+    for column in range(columns):
+        part = values[column * len(values) // columns : (column + 1) * len(values) // columns]
+        finite = [value for value in part if math.isfinite(value)]
+        means.append(sum(finite) / len(finite) if finite else math.nan)
+    known = [mean for mean in means if math.isfinite(mean)]
+    if not known:
+        return GAP * columns
+    low, span = min(known), max(known) - min(known)
+    return "".join(
+        BLOCKS[min(len(BLOCKS) - 1, int((mean - low) / span * len(BLOCKS))) if span > 0 else 3]
+        if math.isfinite(mean)
+        else GAP
+        for mean in means
+    )
+
+
+def describe_run(run: RunReader, *, with_curves: bool = False) -> dict[str, Any]:
+    """A run as JSON can hold it."""
+    described: dict[str, Any] = {
+        "run": run.folder.resolve().name,
+        "folder": str(run.folder),
+        "state": run.state,
+        "message": run.status.get("message") if run.status and run.state == "failed" else None,
+        "epoch": run.epoch,
+        "step": run.step,
+        "started": run.started,
+        "updated": run.updated,
+        "heartbeat_age_seconds": run.heartbeat_age,
+        "numbers": {name: _finite(value) for name, value in headline(run).items()},
+    }
+    if with_curves:
+        described["metrics"] = {}
+        for name in run.names:
+            series = run.series(name)
+            described["metrics"][name] = {"steps": series.steps, "values": [_finite(v) for v in series.values]}
+    return described
+
+
+def describe_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Runs as JSON can hold them, the one that moved last first."""
+    described = []
+    for folder in folders:
+        with RunReader(folder) as run:
+            described.append(describe_run(run))
+    return sorted(described, key=lambda run: run["updated"] or 0.0, reverse=True)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def print_runs(runs: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """A table of runs."""
+    console = Console()
+    if not runs:
+        console.print(
+            f"There is no run in {escape(str(folder))}/. `hookline train cartpole --run-dir runs/first` makes one."
+        )
+        return
+    columns = list(dict.fromkeys(name for run in runs for name in run["numbers"]))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("run", "state", "age", "epoch", "step"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("epoch", "step", "age") else "left")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for run in runs:
+        numbers = [_shown(name, run["numbers"].get(name)) for name in columns]
+        epoch = "" if run["epoch"] is None else str(run["epoch"] + 1)
+        table.add_row(
+            f"[bold]{escape(run['run'])}[/]", _state(run["state"]), _age(run), epoch, f"{run['step']:,}", *numbers
+        )
+    console.print(table)
+
+
+def print_run(run: RunReader) -> None:
+    """All about one run."""
+    console = Console()
+    described = describe_run(run)
+    took = (
+        "" if run.started is None or run.updated is None else f", took {duration_in_words(run.updated - run.started)}"
+    )
+    epoch = "" if run.epoch is None else f"epoch {run.epoch + 1}, "
+    console.print(
+        f"[bold]{escape(described['run'])}[/] {_state(run.state)}  {epoch}step {run.step:,}{took}  "
+        f"[dim]{escape(str(run.folder))}[/]",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if described["message"]:
+        console.print(f"[red]{escape(described['message'])}[/]", soft_wrap=True, highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    width = min(40, max(8, console.width - 66))  # what the names and numbers leave
+    for heading in ("metric", "course", "last", "least", "greatest"):
+        left = heading in ("metric", "course")
+        table.add_column(heading, overflow="fold", no_wrap=heading != "metric", justify="left" if left else "right")
+    for name in run.names:
+        if not name.startswith("run/"):
+            values = run.series(name).values
+            finite = [value for value in values if math.isfinite(value)]
+            extremes = [format_number(min(finite)), format_number(max(finite))] if finite else ["", ""]
+            last = format_number(values[-1]) if values else ""
+            table.add_row(escape(name), f"[cyan]{sparkline(values, width)}[/]", last, *extremes)
+    console.print(table if table.rows else "No number has been recorded yet.")
+
+
+def _state(state: str) -> str:
+    return f"[{STYLES[state]}]{state}[/]"
+
+
+def _age(run: Mapping[str, Any]) -> str:
+    age = run["heartbeat_age_seconds"]
+    return "" if age is None else age_in_words(age)
+
+
+def _shown(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.0%}" if name == "success" else format_number(value)

@@ -1,0 +1,168 @@
+"""With the real wandb, offline or with nobody at the other end."""
+
+import json
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from hookline.plugins import PluginManager
+from hookline_hookspecs import TrainerState
+from hookline_metrics.sinks import Report
+from hookline_metrics.sinks.wandb_run import CALLS_PER_WRITE, WandbSink
+
+pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="pip install 'hookline-metrics[test]'")
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+
+TRAIN = """
+import json, logging, sys, time
+from pathlib import Path
+from hookline.plugins import PluginManager
+from hookline_hookspecs import TrainerState
+from hookline_metrics import Metrics, Options
+
+logging.basicConfig(level=logging.WARNING)
+manager = PluginManager()
+mode, folder = sys.argv[1], Path(sys.argv[2])
+manager.register(Metrics(Options(progress="off", wandb=mode), manager.emit), "metrics")
+state = TrainerState(
+    run_id="my-run",
+    run_dir=folder,
+    config={"learning_rate": 0.5, "api_key": "planted-in-config", "url": "https://me:planted-in-url@host/x"},
+)
+manager.emit.on_new_training_run(state=state)
+manager.emit.pre_training(state=state, report_data={})
+for state.step in range(1, 51):
+    manager.emit.log_metrics(report_data={"train/loss": 1 / state.step}, step=state.step)
+while "wandb_run" not in state.shared["metrics"]:
+    time.sleep(0.02)
+manager.emit.on_training_complete(state=state)
+manager.drain(60)
+live = state.shared["metrics"].get("wandb_run")
+print(json.dumps(dict(live.config)))
+manager.close()
+"""
+
+
+def train(mode: str, folder: Path, *, start_seconds: float = 60.0, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    return subprocess.run(
+        [sys.executable, "-c", TRAIN, mode, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**clean, "HOME": str(folder.parent / "home"), **environ},
+    )
+
+
+def assert_kept_offline(result: subprocess.CompletedProcess[str], folder: Path) -> None:
+    assert result.returncode == 0, result.stderr
+    [file] = folder.glob("wandb/offline-run-*/*.wandb")
+    # Records of names and values as text, of which the last report's are these.
+    assert re.search(rb"train/loss\W*0\.02\W", file.read_bytes())
+
+
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_offline_it_has_the_numbers_the_config_and_no_secret(tmp_path: Path) -> None:
+    result = train("offline", tmp_path / "run", WANDB_API_KEY=KEY, MY_PASSWORD="planted-in-environment")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == {
+        "learning_rate": 0.5,
+        "api_key": "********",
+        "url": "https://********@host/x",
+    }
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert_kept_offline(result, tmp_path / "run")
+    for path in files:
+        for secret in ("planted-in-config", "planted-in-url", "planted-in-environment", KEY):
+            assert secret.encode() not in path.read_bytes(), f"{secret} in {path}"
+
+
+def test_without_a_key_the_run_is_kept_offline(tmp_path: Path) -> None:
+    result = train("online", tmp_path / "run", WANDB_BASE_URL=f"http://127.0.0.1:{closed_port()}")
+    assert result.returncode == 0, result.stderr
+    assert "wandb knows no API key: the run is kept offline" in result.stderr
+    assert_kept_offline(result, tmp_path / "run")
+
+
+def test_with_nobody_at_the_other_end_the_run_is_kept_offline(tmp_path: Path) -> None:
+    address = f"http://127.0.0.1:{closed_port()}"
+    result = train("online", tmp_path / "run", WANDB_BASE_URL=address, WANDB_API_KEY=KEY)
+    assert "wandb cannot be reached, the run is kept offline: 127.0.0.1: [Errno 111]" in result.stderr
+    assert_kept_offline(result, tmp_path / "run")
+
+
+def test_with_a_server_that_refuses_the_key_the_run_is_kept_offline(tmp_path: Path) -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(401)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        result = train("online", tmp_path / "run", WANDB_BASE_URL=address, WANDB_API_KEY=KEY)
+        server.shutdown()
+    assert "wandb cannot be reached, the run is kept offline" in result.stderr
+    assert_kept_offline(result, tmp_path / "run")
+
+
+def test_without_the_package_training_goes_on(
+    with_metrics: Callable[..., PluginManager],
+    hookline_state: Callable[..., TrainerState],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    caplog.set_level(logging.INFO)
+    manager = with_metrics(wandb="online")
+    state = hookline_state()
+    manager.emit.on_new_training_run(state=state)
+    manager.emit.on_training_complete(state=state)
+    manager.drain()
+    assert "metrics do not go to wandb: it cannot be imported" in caplog.text
+    assert "pip install 'hookline-metrics[wandb]'" in caplog.text
+    assert "wandb_run" not in state.shared["metrics"]
+
+
+class Calls:
+    def __init__(self) -> None:
+        self.calls: list[tuple[dict[str, float], int]] = []
+        self.is_finished = False
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        self.calls.append((dict(numbers), step))
+
+    def finish(self) -> None:
+        self.is_finished = True
+
+
+def test_many_reports_are_few_calls_and_no_name_is_left_out() -> None:
+    run = Calls()
+    sink = WandbSink(run, owns_run=True)
+    reports = [Report(step, 0, {"loss": float(step)}, 0.0) for step in range(100)]
+    reports[13] = Report(13, 0, {"score": 0.5}, 0.0)
+    sink.write(reports)
+    assert len(run.calls) == CALLS_PER_WRITE
+    assert [step for _, step in run.calls] == [24, 49, 74, 99]
+    assert run.calls[0] == ({"loss": 24.0, "score": 0.5}, 24)
+    sink.close()
+    assert run.is_finished

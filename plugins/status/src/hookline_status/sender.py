@@ -1,0 +1,145 @@
+"""The thread that delivers what the spool holds, oldest first, each message until it is taken."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hookline_status.answers import Answer, Backoff
+from hookline_status.endpoint import Endpoint
+from hookline_status.keeper import Keeper
+from hookline_status.spool import Spool, SpooledMessage
+
+if TYPE_CHECKING:
+    from hookline_status.client import StatusClient
+
+__all__ = ["Sender"]
+
+logger = logging.getLogger("hookline.status")
+
+REQUEST_SECONDS: Final = 5.0
+BATCH: Final = 50
+IDLE_SECONDS: Final = 1.0
+LAST_PAUSE_SECONDS: Final = 0.25
+"""The longest pause between attempts once a delivery is to end."""
+
+
+class Sender:
+    """At least once, in order: a message leaves the spool when the endpoint has said that it has it."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        path: Path,
+        capacity: int,
+        keeper: Keeper,
+        backoff: Backoff,
+        mail: threading.Event,
+    ) -> None:
+        self.left: int | None = None
+        """How many messages the spool held when this ended."""
+        self.rejected = 0
+        """How many messages the endpoint has refused for what they are."""
+        self._endpoint = endpoint
+        self._path = path
+        self._capacity = capacity
+        self._keeper = keeper
+        self._backoff = backoff
+        self._mail = mail  # set when there may be something to do
+        self._give_up_at: float | None = None
+        self._failures = 0
+        self._failed_at = 0.0
+        self._retry_at = 0.0
+        self._left_alone_until = 0.0
+
+    def close(self, give_up_at: float) -> None:
+        """Deliver what is there by then (by `time.monotonic()`), and end."""
+        self._give_up_at = give_up_at
+        self._mail.set()
+
+    def run(self) -> None:
+        # Not at the module's head: whoever lists plugins shall not wait for httpcore.
+        from hookline_status.client import StatusClient
+
+        while not self._keeper.is_ready.wait(IDLE_SECONDS):
+            if self._is_late():
+                return
+        with StatusClient(self._endpoint) as client:
+            while not self._is_late():
+                try:
+                    with Spool(self._path, self._capacity) as spool:
+                        self._deliver(spool, client)
+                    return
+                except (sqlite3.Error, OSError) as error:
+                    self._postpone(Answer("failed", f"{self._path}: {error}"))
+                    self._wait()
+
+    def _deliver(self, spool: Spool, client: StatusClient) -> None:
+        while not self._is_over(spool):
+            if self._wait():
+                continue
+            messages = spool.oldest(BATCH)
+            for message in messages:
+                if self._is_late() or not self._deliver_one(message, spool, client):
+                    break
+            if not messages:
+                self._rest(IDLE_SECONDS)
+
+    def _is_late(self) -> bool:
+        return self._give_up_at is not None and time.monotonic() >= self._give_up_at
+
+    def _is_over(self, spool: Spool) -> bool:
+        if self._give_up_at is None:
+            return False
+        all_is_kept = self._keeper.is_done.is_set()  # asked first: what came before it is then counted
+        self.left = len(spool)
+        return (all_is_kept and self.left == 0) or self._is_late()
+
+    def _wait(self) -> bool:
+        """Wait for the moment of the next attempt, or for a part of that time; say whether there was need to."""
+        now = time.monotonic()
+        give_up_at, retry_at = self._give_up_at, self._retry_at
+        if give_up_at is not None:
+            # The time is short, so there is no long pause but one that the server has asked for.
+            retry_at = min(retry_at, self._failed_at + LAST_PAUSE_SECONDS)
+        seconds = max(retry_at, self._left_alone_until) - now
+        if seconds <= 0:
+            return False
+        self._rest(seconds if give_up_at is None else min(seconds, max(0.0, give_up_at - now)))
+        return True
+
+    def _rest(self, seconds: float) -> None:
+        self._mail.wait(seconds)
+        self._mail.clear()
+
+    def _deliver_one(self, message: SpooledMessage, spool: Spool, client: StatusClient) -> bool:
+        left = REQUEST_SECONDS if self._give_up_at is None else self._give_up_at - time.monotonic()
+        answer = client.post(message.body, message.key, max(0.01, min(REQUEST_SECONDS, left)))
+        if answer.outcome == "failed":
+            self._postpone(answer)
+            return False
+        if answer.outcome == "rejected":
+            self.rejected += 1
+            logger.warning("the status endpoint %s refused a message: %s", self._endpoint.shown, answer.problem)
+        if self._failures:
+            logger.info("the status endpoint %s answers again", self._endpoint.shown)
+        self._failures, self._retry_at, self._left_alone_until = 0, 0.0, 0.0
+        spool.remove(message)
+        return True
+
+    def _postpone(self, answer: Answer) -> None:
+        self._failures += 1
+        self._failed_at = time.monotonic()
+        self._retry_at = self._failed_at + self._backoff.seconds(self._failures)
+        self._left_alone_until = self._failed_at + (answer.retry_after or 0.0)
+        if self._failures == 1:
+            logger.warning(
+                "status messages do not reach %s (%s): they are kept in %s and sent later",
+                self._endpoint.shown,
+                answer.problem,
+                self._path,
+            )

@@ -1,0 +1,85 @@
+"""`hookline train`, killed with SIGKILL and resumed, as often as it takes: it ends as the run that was never killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("jax")
+
+EPOCHS = {"cartpole": 24, "arithmetic": 9}
+
+KILLS = {"cartpole": (-1, 7), "arithmetic": (3,)}
+"""The checkpoint after which each life ends; -1 for a life that ends before there is any. The warm start of `arithmetic`
+ends with its epoch 6: it is killed in there, and goes on into the phase after it."""
+
+
+def start(task: str, folder: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "hookline", "train", task, "--run-dir", str(folder), "--epochs", str(EPOCHS[task])]
+    options = ["-o", "checkpoint.every=1", *more]
+    # What JAX has compiled in one life it need not compile in the next.
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    return subprocess.Popen(
+        [*command, *options],
+        cwd=folder.parent,
+        env={**os.environ, **cache},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(run: subprocess.Popen[str]) -> str:
+    output, _ = run.communicate(timeout=400)
+    assert run.returncode == 0, output
+    return output
+
+
+def newest(folder: Path) -> int:
+    """The epoch of the newest checkpoint; -1 when the run has begun and saved nothing yet, -2 when it has not begun."""
+    if not (folder / "config.json").exists():
+        return -2
+    return max((int(path.name[6:12]) for path in folder.glob("checkpoints/epoch-*")), default=-1)
+
+
+def kill_after(run: subprocess.Popen[str], folder: Path, epoch: int, delay: float) -> None:
+    """Kill a run some time after it has saved an epoch."""
+    while newest(folder) < epoch and run.poll() is None:
+        time.sleep(0.002)
+    time.sleep(delay)
+    run.kill()
+    run.communicate()
+
+
+def outcome(folder: Path, epochs: int) -> tuple[bytes, bytes, Any]:
+    """Weights, moments of the optimizer, and where counters, generators, data and environments stand."""
+    path = folder / "checkpoints" / f"epoch-{epochs - 1:06d}"
+    state = json.loads((path / "state.json").read_bytes())
+    return (
+        (path / "policy.safetensors").read_bytes(),
+        (path / "optimizer.safetensors").read_bytes(),
+        {name: state[name] for name in ("counters", "policy", "optimizer", "metrics")} | state["plugins"]["trainer"],
+    )
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("task", EPOCHS)
+def test_a_run_killed_and_resumed_ends_bit_for_bit_as_one_that_was_not(task: str, tmp_path: Path) -> None:
+    delays = random.Random(task)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finish(start(task, whole))
+    for epoch in KILLS[task]:
+        resume = ["--resume"] if killed.exists() else []
+        kill_after(start(task, killed, *resume), killed, epoch, delays.uniform(0, 0.1))
+    assert KILLS[task][-1] <= newest(killed) < EPOCHS[task] - 1, "the run was through before it was killed"
+    assert "resumed from" in finish(start(task, killed, "--resume"))
+    assert outcome(killed, EPOCHS[task]) == outcome(whole, EPOCHS[task])
