@@ -187,8 +187,8 @@ class Fading(SFT):
 
     def run_train(self, shared: SharedLossData) -> LossTerm:
         self.share *= 0.7
-        value, size = super().run_train(shared)
-        return LossTerm(value * self.share, size)
+        term = super().run_train(shared)
+        return LossTerm(term.value * self.share, term.size)
 
     def state_dict(self) -> dict[str, Any]:
         return {"share": self.share}
