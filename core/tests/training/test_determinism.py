@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from hookline import PluginManager, hookimpl
-from hookline.policies import Discrete, MLPPolicy
+from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.text import arithmetic_lessons
 from hookline.testing import EventRecorder
 from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig
-from hookline.training.errors import TrainingError
+from hookline.training.errors import ReferencePolicyError, TrainingError
 from hookline.training.losses import LossTerm, SharedLossData
 from hookline.training.losses.sft import SFT
 
@@ -53,7 +53,6 @@ def control(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -
 
 
 def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
-    from hookline.policies import TransformerPolicy
     from hookline.rollout.text import CharacterTokenizer
 
     tokenizer = CharacterTokenizer("0123456789+=")
@@ -188,8 +187,8 @@ class Fading(SFT):
 
     def run_train(self, shared: SharedLossData) -> LossTerm:
         self.share *= 0.7
-        value, size = super().run_train(shared)
-        return LossTerm(value * self.share, size)
+        term = super().run_train(shared)
+        return LossTerm(term.value * self.share, term.size)
 
     def state_dict(self) -> dict[str, Any]:
         return {"share": self.share}
@@ -229,3 +228,38 @@ def test_a_state_of_more_ranks_is_an_error() -> None:
     saved["progress"]["ranks"] *= 2
     with pytest.raises(TrainingError, match=r"the run was saved with 2 rank\(s\) and cannot go on exactly with 1"):
         trainer.load_state_dict(saved)
+
+
+def beginning_with(policy_seed: int, **losses: Any) -> Trainer:
+    """A trainer whose first policy is the caller's."""
+    policy = TransformerPolicy(10, width=16, layers=1, heads=2, context=8)
+    module = policy.torch_module(policy.initial_weights(policy_seed))
+    return Trainer(TrainerConfig(losses={"sft": {}, **losses}), policy=module, dataset=EXAMPLES)
+
+
+def test_a_run_goes_on_with_the_reference_that_it_began_with() -> None:
+    saved = json.loads(json.dumps(beginning_with(1, kl={}).progress()))
+    beginning_with(1, kl={}).load_progress(saved)
+    with pytest.raises(
+        ReferencePolicyError,
+        match=r"loss 'kl' keeps the policy near the one that the run began with, and that is not the one given here "
+        r"\(fingerprint \w{8} then, \w{8} now\): to resume, give the trainer the policy and the seed of the first start",
+    ):
+        beginning_with(2, kl={}).load_progress(saved)
+    beginning_with(2).load_progress(beginning_with(1).progress())  # nothing there depends on it
+
+
+def test_a_state_that_is_refused_changes_nothing() -> None:
+    saved = beginning_with(1, kl={}).state_dict()
+    other = beginning_with(2, kl={})
+    before = weights(other)
+    with pytest.raises(ReferencePolicyError):
+        other.load_state_dict(saved)
+    assert_same(weights(other), before)
+
+
+def test_grpo_with_a_reference_is_as_particular_about_it() -> None:
+    saved = text(1, PluginManager()).progress()
+    text(1, PluginManager()).load_progress(saved)
+    with pytest.raises(ReferencePolicyError, match="loss 'grpo' keeps the policy near the one"):
+        text(1, PluginManager(), seed=1).load_progress(saved)

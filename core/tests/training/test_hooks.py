@@ -109,7 +109,7 @@ def test_the_signatures_of_the_design_are_served_by_name(playing: Callable[..., 
     assert [entry[0] for entry in metrics.seen] == ["rollout", "epoch"] * 2
     assert metrics.seen[0] == ("rollout", 32.0, 0)
     assert [entry[2] for entry in metrics.seen] == [0, 0, 1, 1]
-    assert [entry[:2] for entry in checkpoint.seen] == [("ActorCritic", "Adam")] * 2
+    assert [entry[:2] for entry in checkpoint.seen] == [("ActorCritic", "FlatAdam")] * 2
     assert checkpoint.seen[-1][3] is run
     assert evaluation.seen == [(checkpoint, None, run)] * 2
     assert trainer.state.eval_scores == {"cartpole": 1.0}

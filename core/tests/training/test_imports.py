@@ -45,6 +45,11 @@ def test_training_on_a_dataset_does_not_load_jax() -> None:
     assert run(f"{SUPERVISED}\nimport sys; print('jax' in sys.modules)") == "False"
 
 
+def test_training_does_not_load_the_compiler_of_torch() -> None:
+    # It takes longer to import than a small run takes to train.
+    assert run(f"{ROLLOUTS}\nimport sys; print('torch._dynamo' in sys.modules)") == "False"
+
+
 def test_importing_hookline_its_session_or_its_launcher_loads_no_framework() -> None:
     code = (
         "import sys, hookline, hookline.cli, hookline.session, hookline.launcher\n"

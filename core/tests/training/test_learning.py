@@ -26,7 +26,7 @@ def test_ppo_learns_to_balance_a_pole(hookline_manager: PluginManager, hookline_
     Trainer(config, CurriculumConfig(micro_eval_frequency=None, eval_frequency=None), plugins=hookline_manager).train()
     found = rewards(hookline_events)
     assert 10 < found[0] < 30  # what chance gives
-    assert max(found) > 2 * found[0]
+    assert sum(found[-3:]) / 3 > 100
 
 
 def test_grpo_learns_the_one_answer_that_is_rewarded(

@@ -9,6 +9,7 @@ __all__ = [
     "ExperienceError",
     "NonFiniteLossError",
     "RankError",
+    "ReferencePolicyError",
     "TrainerConfigError",
     "TrainingError",
     "UnknownLossError",
@@ -46,3 +47,7 @@ class NonFiniteLossError(TrainingError, FloatingPointError):
 
 class RankError(TrainingError):
     """Another rank has died or hangs."""
+
+
+class ReferencePolicyError(TrainingError, ValueError):
+    """A run would go on with another reference policy than it began with."""

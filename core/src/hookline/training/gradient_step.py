@@ -7,15 +7,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hookline.training.config import OptimizerConfig
 from hookline.training.errors import NonFiniteLossError
 from hookline.training.experience import Experience
+from hookline.training.flat_adam import FlatAdam
 from hookline.training.flat_parameters import FlatParameters
 from hookline.training.losses.loss import Loss, LossTerm
-from hookline.training.losses.shared import SharedLossData
+from hookline.training.losses.shared import Evaluation, SharedLossData
 from hookline.training.progress import remaining
 from hookline.training.ranks import Ranks
 from hookline_hookspecs import TrainerState
@@ -32,13 +34,10 @@ class GradientStep:
         self.config = config
         self.ranks = ranks
         self.parameters = FlatParameters(policy)
-        self.optimizer = torch.optim.Adam(
-            [self.parameters.values],
-            lr=config.learning_rate,
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            fused=True,
+        by_hand = getattr(policy, "evaluation_by_hand", None)
+        self._by_hand: Evaluation | None = None if by_hand is None else by_hand()
+        self.optimizer = FlatAdam(
+            self.parameters.values, config.learning_rate, config.betas, config.eps, config.weight_decay
         )
 
     def sharing(self, losses: Sequence[Loss], config: OptimizerConfig) -> GradientStep:
@@ -47,6 +46,7 @@ class GradientStep:
         other.losses, other.config = losses, config
         return other
 
+    @np.errstate(all="ignore")  # losses in NumPy are as quiet about infinity as those in torch: it is looked for below
     def take(
         self, batch: Mapping[str, Tensor] | None, state: TrainerState, experience: Experience | None = None
     ) -> dict[str, float]:
@@ -55,19 +55,19 @@ class GradientStep:
         :param batch: this rank's rows; None when a last, small batch left none for it.
         """
         parameters, ranks = self.parameters, self.ranks
-        shared = SharedLossData(state, self.policy, batch, experience)
+        shared = SharedLossData(state, self.policy, batch, experience, self._by_hand)
         active = [loss for loss in self.losses if loss.schedule.applies_now(state)]
         terms = [_no_term() if batch is None else loss.run_train(shared) for loss in active]
-        total, values = self._join(active, terms)
+        values, scales = self._join(active, terms)
 
         parameters.zero_gradient()
-        if total.requires_grad:
-            total.backward()  # type: ignore[no-untyped-call]
+        _differentiate(terms, scales)
+        for pull_back in shared.pull_backs:
+            pull_back()
         ranks.average_(parameters.gradient)
-        norm = parameters.gradient.norm()
+        norm = torch.linalg.vector_norm(parameters.gradient).item()
 
-        # All numbers in one go: each call that brings one out of torch costs as much as a layer.
-        numbers = torch.stack([*values, norm, *shared.stats.values()]).tolist()
+        numbers = [*values, norm, *map(float, shared.stats.values())]
         names = [*(loss.name for loss in active), "grad_norm", *shared.stats]
         learning_rate = self.config.learning_rate * (remaining(state) if self.config.anneal else 1.0)
         metrics = {
@@ -80,22 +80,20 @@ class GradientStep:
             self._optimize(metrics["train/grad_norm"], learning_rate)
         return metrics
 
-    def _join(self, active: Sequence[Loss], terms: Sequence[LossTerm]) -> tuple[Tensor, list[Tensor]]:
-        """What to differentiate on this rank, and the mean of each loss over all ranks."""
+    def _join(self, active: Sequence[Loss], terms: Sequence[LossTerm]) -> tuple[list[float], list[float]]:
+        """The mean of each loss over all ranks, and what to multiply it by before it is differentiated on this one."""
+        values = [term.value.item() for term in terms]
+        weights = [loss.weight for loss in active]
         if self.ranks.world_size == 1:
-            values = [term.value for term in terms]
-            total = torch.zeros(())
-            for loss, value in zip(active, values, strict=True):
-                total = total.add(value, alpha=loss.weight)
-            return total, [value.detach() for value in values]
+            return values, weights
         # Ranks may hold different numbers of tokens: the mean over all is not the mean of their means.
-        counts = torch.tensor([float(term.size) for term in terms])
-        values_here = torch.stack([term.value for term in terms]) if terms else torch.zeros(0)
-        sums = self.ranks.sum(torch.cat([values_here.detach() * counts, counts]))
-        means = sums[: len(terms)] / sums[len(terms) :].clamp(min=1)
-        share = counts / sums[len(terms) :].clamp(min=1) * self.ranks.world_size
-        weights = torch.tensor([loss.weight for loss in active])
-        return (values_here * share * weights).sum(), list(means)
+        counts = [float(term.size) for term in terms]
+        here = torch.tensor([[value * count for value, count in zip(values, counts, strict=True)], counts])
+        sums, totals = self.ranks.sum(here).tolist()
+        totals = [max(total, 1.0) for total in totals]
+        means = [part / total for part, total in zip(sums, totals, strict=True)]
+        shares = [count / total * self.ranks.world_size for count, total in zip(counts, totals, strict=True)]
+        return means, [weight * share for weight, share in zip(weights, shares, strict=True)]
 
     def _check_finite(self, metrics: Mapping[str, float], active: Sequence[Loss], state: TrainerState) -> None:
         for name in (*(f"train/{loss.name}" for loss in active), "train/grad_norm"):
@@ -117,3 +115,17 @@ class GradientStep:
 
 def _no_term() -> LossTerm:
     return LossTerm(torch.zeros(()), 0)
+
+
+def _differentiate(terms: Sequence[LossTerm], scales: Sequence[float]) -> None:
+    """Add the gradient of each loss, times its scale, to the leaves that it depends on."""
+    by_autograd = []
+    for (value, _, slopes), scale in zip(terms, scales, strict=True):
+        if slopes and all(tensor.is_leaf for tensor, _ in slopes):
+            for tensor, slope in slopes:
+                scaled = slope if scale == 1 else slope * scale
+                tensor.grad = scaled if tensor.grad is None else tensor.grad + scaled
+        elif value.requires_grad:
+            by_autograd.append(value * scale)
+    if by_autograd:
+        torch.stack(by_autograd).sum().backward()  # type: ignore[no-untyped-call]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from hookline.training.errors import RankError
 
@@ -22,11 +25,25 @@ class Ranks:
     """This process among the others. Alone, every operation leaves things as they are.
 
     Each operation is collective: all ranks must come to it, so none may be in an implementation that runs on some only.
+
+    Gloo's threads hold tensors of Python's: a process that ends while they run aborts, when one of them lets go of a
+    tensor and there is no interpreter any more. So a run leaves the group when it is over, and joins it when it begins.
     """
 
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(self, rank: int = 0, world_size: int = 1, timeout_seconds: float = 60.0) -> None:
         self.rank = rank
         self.world_size = world_size
+        self._timeout_seconds = timeout_seconds
+
+    def join(self) -> None:
+        """Be in touch with the other ranks, unless that is so already."""
+        if self.world_size > 1 and not dist.is_initialized():
+            _join(self._timeout_seconds)
+
+    def leave(self) -> None:
+        """End the threads that talk to the other ranks. A group that somebody else has made stays."""
+        if self.world_size > 1:
+            _leave()
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks."""
@@ -78,12 +95,37 @@ def join_ranks(timeout_seconds: float) -> Ranks:
     if not dist.is_initialized():
         if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or "MASTER_ADDR" not in os.environ:
             return Ranks()
-        dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_seconds))
-        atexit.register(_leave)
-    return Ranks(dist.get_rank(), dist.get_world_size())
+        _join(timeout_seconds)
+    return Ranks(dist.get_rank(), dist.get_world_size(), timeout_seconds)
+
+
+_made_here: set[int] = set()
+"""The identity of the group that this module has made. A reference to the group itself would keep its threads."""
+
+
+@cache
+def _meeting_point() -> tuple[Any, int, int]:
+    """The store in which ranks find each other, with the rank and their number, as torchrun says."""
+    meeting: tuple[Any, int, int] = next(rendezvous("env://"))
+    return meeting
+
+
+_times_joined = itertools.count()
+
+
+def _join(timeout_seconds: float) -> None:
+    store, rank, world_size = _meeting_point()
+    # Each time under names of its own: the addresses of the time before are still in the store.
+    own = dist.PrefixStore(f"hookline-{next(_times_joined)}", store)
+    timeout = timedelta(seconds=timeout_seconds)
+    dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=timeout)
+    _made_here.add(id(dist.group.WORLD))
+    atexit.register(_leave)  # for a trainer that never runs
 
 
 def _leave() -> None:
-    if dist.is_initialized():
+    atexit.unregister(_leave)
+    if dist.is_initialized() and id(dist.group.WORLD) in _made_here:
         leave: Callable[[], None] = dist.destroy_process_group
         leave()
+    _made_here.clear()

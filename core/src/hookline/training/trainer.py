@@ -162,6 +162,7 @@ class Trainer:
 
     def train(self) -> TrainerState:
         """Run to the end, and return the state there. A run that fails raises what ended it."""
+        self.ranks.join()
         resume_point, evaluator = ResumePoint(self), PolicyEvaluator(self)
         self.plugins.register(resume_point, NAME)
         self.plugins.register(evaluator, EVALUATOR)
@@ -181,6 +182,7 @@ class Trainer:
             self._restored_from = None
             self.plugins.unregister(evaluator, EVALUATOR)
             self.plugins.unregister(resume_point, NAME)
+            self.ranks.leave()
         return self.state
 
     def _check_start(self, session: Session) -> None:
@@ -224,11 +226,11 @@ class Trainer:
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Have the next `train()` go on from a state, with the epoch after the one that was last complete."""
+        self.load_progress(saved["progress"])  # first: it says when this is not the same run
         self.policy.load_state_dict(saved["policy"])
         self.optimizer.load_state_dict(saved["optimizer"])
         for name, value in saved["counters"].items():
             setattr(self.state, name, value)
-        self.load_progress(saved["progress"])
         self._restored_from = "Trainer.load_state_dict"
 
     def progress(self) -> dict[str, Any]:
@@ -253,8 +255,8 @@ class Trainer:
                 "start as many, or begin anew from its weights"
             )
         own = saved[self.ranks.rank]
+        for loss in self._losses:
+            loss.load_state_dict(own["losses"].get(loss.name, {}))
         restore_generators(own["generators"])
         self._order.bit_generator.state = own["order"]
         self.loop.load_state_dict(own["loop"])
-        for loss in self._losses:
-            loss.load_state_dict(own["losses"].get(loss.name, {}))

@@ -32,9 +32,18 @@ def actions_forward(shared: SharedLossData) -> ActionsForward:
     """The policy on the minibatch's observations and actions."""
     forward: ActionsForward | None = shared.get("actions_forward")
     if forward is None:
-        forward = ActionsForward(*shared.policy.evaluate_actions(shared.batch["obs"], shared.batch["actions"]))
-        shared["actions_forward"] = forward
+        forward = shared["actions_forward"] = ActionsForward(*_evaluate_actions(shared))
     return forward
+
+
+def _evaluate_actions(shared: SharedLossData) -> tuple[Tensor, Tensor, Tensor]:
+    obs, actions = shared.batch["obs"], shared.batch["actions"]
+    if shared.by_hand is not None:
+        evaluated, pull_back = shared.by_hand(obs, actions)
+        shared.pull_backs.append(pull_back)
+    else:
+        evaluated = shared.policy.evaluate_actions(obs, actions)
+    return evaluated
 
 
 def tokens_forward(shared: SharedLossData) -> TokensForward:

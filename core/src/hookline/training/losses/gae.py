@@ -23,8 +23,12 @@ def generalized_advantages(
     :param ends: where an episode ended, by termination or truncation: what follows belongs to another one.
     """
     deltas = rewards + gamma * next_values - values
-    decay = (gamma * gae_lambda) * ~ends
-    advantages = deltas
-    for t in range(len(deltas) - 2, -1, -1):
-        advantages[t] += decay[t] * advantages[t + 1]
+    decay = np.float32(gamma * gae_lambda) * ~ends
+    # A(t) = delta(t) + decay(t) A(t + 1), by doubling: when each sum has the terms of `reach` steps, adding the one
+    # that begins where it ends gives it twice as many. Step by step from the end takes ten times as long.
+    advantages, reach = deltas, 1
+    while reach < len(deltas):
+        advantages[:-reach] += decay[:-reach] * advantages[reach:]
+        decay[:-reach] *= decay[reach:].copy()
+        reach *= 2
     return advantages

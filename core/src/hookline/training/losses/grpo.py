@@ -62,6 +62,13 @@ class GRPO(Loss):
     def attach_policy(self, policy: Any) -> None:
         self._reference = Reference(policy) if self.config.kl else None
 
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._reference is None else self._reference.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self._reference is not None:
+            self._reference.check(state, self.name)
+
     def run_rollout(self, shared: SharedLossData) -> None:
         experience = shared.experience
         assert experience is not None

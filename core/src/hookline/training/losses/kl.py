@@ -1,16 +1,22 @@
-"""`kl`: keeps the policy near the one that the run began with."""
+"""`kl`: keeps the policy near the one that the run began with.
+
+That policy is as large as the one that is trained and never changes, so a checkpoint holds its fingerprint only:
+whoever resumes a run hands in what the run began with, and is told when it is something else.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from hookline.training.errors import ExperienceError
+from hookline.training.errors import ExperienceError, ReferencePolicyError
 from hookline.training.losses.forwards import actions_forward, next_token_logprobs, tokens_forward
 from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
 from hookline.training.losses.shared import SharedLossData
@@ -32,6 +38,28 @@ class Reference:
 
     def __init__(self, policy: Any) -> None:
         self.policy = copy.deepcopy(policy).eval().requires_grad_(False)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for the same weights, and for no others."""
+        digest = hashlib.sha256()
+        for name, tensor in self.policy.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"reference": self.fingerprint}
+
+    def check(self, state: Mapping[str, Any], loss: str) -> None:
+        """Raise when a run was kept near another policy than this one; one saved without the loss was near none."""
+        before = state.get("reference", self.fingerprint)
+        if before != self.fingerprint:
+            raise ReferencePolicyError(
+                f"loss {loss!r} keeps the policy near the one that the run began with, and that is not the one given "
+                f"here (fingerprint {before[:8]} then, {self.fingerprint[:8]} now): to resume, "
+                "give the trainer the policy and the seed of the first start; the checkpoint's weights are loaded later"
+            )
 
     @torch.no_grad()
     def token_logprobs(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -67,6 +95,12 @@ class KL(Loss):
 
     def attach_policy(self, policy: Any) -> None:
         self._reference = Reference(policy)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._reference.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._reference.check(state, self.name)
 
     def run_train(self, shared: SharedLossData) -> LossTerm:
         if self.config.of == "actions":

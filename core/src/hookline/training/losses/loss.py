@@ -44,6 +44,9 @@ class LossTerm(NamedTuple):
     value: Tensor
     size: Tensor | int
     """How many rows or tokens."""
+    slopes: tuple[tuple[Tensor, Tensor], ...] = ()
+    """Pairs of a tensor and the gradient of `value` with respect to it, from a loss that knows them by itself; see
+    `with_slopes`. Without them autograd is asked."""
 
 
 @dataclass(kw_only=True)
@@ -110,7 +113,7 @@ class Loss:
         count = mask.sum()
         return LossTerm((values * mask).sum() / count.clamp(min=1), count)
 
-    def report(self, shared: SharedLossData, name: str, value: Tensor) -> None:
+    def report(self, shared: SharedLossData, name: str, value: Tensor | float) -> None:
         """Have a number reported beside the loss, as `train/<loss>/<name>`."""
         shared.stats[f"{self.name}/{name}"] = value
 

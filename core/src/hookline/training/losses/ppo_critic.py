@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from hookline.training.losses.forwards import actions_forward
 from hookline.training.losses.gae import generalized_advantages
+from hookline.training.losses.known_gradient import with_slopes
 from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
 from hookline.training.losses.shared import SharedLossData
 
@@ -60,12 +62,15 @@ class PPOCritic(Loss):
         experience.store("returns", advantages + experience["values"])
 
     def run_train(self, shared: SharedLossData) -> LossTerm:
-        returns, clip = self.of_batch(shared, "returns"), self.config.clip
-        values = actions_forward(shared).values
-        error = (values - returns).square()
+        returns, clip = self.of_batch(shared, "returns").numpy(), self.config.clip
+        new = actions_forward(shared)
+        values, rows = new.values.detach().numpy(), returns.size
+        slope = values - returns  # of half the squared error
+        error = slope**2
         if clip is not None:
-            old = shared.batch["values"]
-            clipped = old + (values - old).clamp(-clip, clip)
-            limited = (clipped - returns).square()
-            error = torch.where(error > limited, error, limited)  # the greater; see `ppo_actor` on `torch.min`
-        return LossTerm(0.5 * error.mean(), returns.numel())
+            old = shared.batch["values"].numpy()
+            limited = (old + (values - old).clip(-clip, clip) - returns) ** 2
+            # The greater of the two counts. Where that is the limit, nothing moves it.
+            slope = np.where(limited > error, 0, slope)
+            error = np.maximum(error, limited)
+        return with_slopes(0.5 * error.sum() / rows, rows, (new.values, torch.from_numpy(slope / rows)))
