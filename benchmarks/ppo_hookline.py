@@ -1,6 +1,7 @@
 """The trainer on CartPole, as the contender of `ppo.py`.
 
 python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints median steps per second
+python benchmarks/ppo_hookline.py plugins ITERATIONS none|all|background RUN_DIR    # the same; median and mean
 python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean of 475; prints steps taken
 """
 
@@ -13,11 +14,15 @@ import time
 from collections import deque
 from pathlib import Path
 
-from hookline import hookimpl
+import hookline
+from hookline import PluginManager, hookimpl
+from hookline.plugins.settings import Settings
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
-from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig
+from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig, task
 from hookline_hookspecs import Rollout, TrainerState
 
+STEPS = 4 * 128
+"""Environment steps in an iteration."""
 LESSONS = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
 
 
@@ -32,19 +37,44 @@ class Stopwatch:
         self.times.append(time.perf_counter())
 
 
+@task(
+    losses={"ppo_actor": {"clip": 0.2, "entropy": 0.01}, "ppo_critic": {"weight": 0.5, "clip": 0.2}},
+    optimizer=OptimizerConfig(learning_rate=2.5e-4, anneal=True, max_grad_norm=0.5),
+    rollout=RolloutConfig(num_environments=4, steps_per_rollout=128, minibatches=4, update_epochs=4),
+)
+def cleanrl(config: TrainerConfig, plugins: PluginManager) -> Trainer:
+    """CartPole with CleanRL's hyperparameters."""
+    return Trainer(config, LESSONS, plugins=plugins)
+
+
 def rate(iterations: int) -> float:
     """The environment steps per second of the median iteration, the first one with its compilation left out."""
-    config = TrainerConfig(
-        epochs=iterations,
-        losses={"ppo_actor": {"clip": 0.2, "entropy": 0.01}, "ppo_critic": {"weight": 0.5, "clip": 0.2}},
-        optimizer=OptimizerConfig(learning_rate=2.5e-4, anneal=True, max_grad_norm=0.5),
-        rollout=RolloutConfig(num_environments=4, steps_per_rollout=128, minibatches=4, update_epochs=4),
-    )
-    trainer, stopwatch = Trainer(config, LESSONS), Stopwatch()
+    stopwatch = Stopwatch()
+    trainer = cleanrl.trainer(PluginManager(), epochs=iterations)
     trainer.add_hook(stopwatch)
     trainer.train()
     times = stopwatch.times
-    return 512 / statistics.median(after - before for before, after in itertools.pairwise(times))
+    return STEPS / statistics.median(after - before for before, after in itertools.pairwise(times))
+
+
+def rate_with_plugins(iterations: int, which: str, run_dir: Path) -> str:
+    """Environment steps per second, of the median iteration and over all of them, the first one left out.
+
+    :param which: `none`, or `all` of the installed plugins, whose evaluations are made `background` or not.
+    """
+    options = {"metrics": {"progress": "off"}, "evaluation": {"mode": which}} if which == "background" else {}
+    settings = Settings(options=options or {"metrics": {"progress": "off"}})
+    stopwatch = Stopwatch()
+    hookline.train(
+        f"{__file__}:cleanrl",
+        epochs=iterations,
+        run_dir=run_dir,
+        hooks=[stopwatch],
+        settings=Settings(allowed={}) if which == "none" else settings,
+    )
+    times = stopwatch.times
+    median = statistics.median(after - before for before, after in itertools.pairwise(times))
+    return f"{STEPS / median} {STEPS * (len(times) - 1) / (times[-1] - times[0])}"
 
 
 class SolvedError(Exception):
@@ -96,5 +126,7 @@ def solve(seed: int, cache: Path) -> str:
 if __name__ == "__main__":
     if sys.argv[1] == "rate":
         print(rate(int(sys.argv[2])))
+    elif sys.argv[1] == "plugins":
+        print(rate_with_plugins(int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])))
     else:
         print(solve(int(sys.argv[2]), Path(sys.argv[3])))

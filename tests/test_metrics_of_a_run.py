@@ -183,6 +183,8 @@ def test_a_supervised_run_has_its_validations(tmp_path: Path) -> None:
 # -- secrets ------------------------------------------------------------------------------------------------------
 
 LOOP = """
+import time
+
 from hookline.plugins.settings import Settings
 from hookline.session import open_session
 
@@ -196,6 +198,8 @@ with open_session("run", total_epochs=2, config=config, settings=Settings(option
     for epoch in session.epochs():
         session.begin_step()
         session.end_step({"train/loss": 0.5})
+        while session.state.shared["metrics"].get("wandb_run") is None:
+            time.sleep(0.05)
 """
 
 

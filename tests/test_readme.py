@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -63,12 +64,58 @@ def test_the_settings_are_accepted_as_they_stand(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def commands() -> list[str]:
+    lines = [line.partition(" #")[0].strip() for block in blocks("") for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_every_command_works_in_the_order_of_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for line in commands():
+        if line.startswith("hookline "):
+            command = shlex.split(line)
+            if line.startswith("hookline train") and "--epochs" not in line:
+                command += ["--epochs", "2"]  # to the end it would take half a minute
+            result = run(*command, cwd=tmp_path)
+            assert result.returncode == 0, f"{line}\n{result.stdout}{result.stderr}"
+            assert result.stdout.strip(), line
+    assert (tmp_path / "runs" / "pole" / "report.html").exists()
+
+
+@pytest.mark.skipif(sys.prefix != str(ROOT / ".venv"), reason="make would set up an environment of its own")
 @pytest.mark.parametrize(
-    "line",
-    [line.partition("#")[0].strip() for block in blocks("") for line in block.splitlines() if "hookline " in line],
+    ("target", "arguments", "expected"),
+    [
+        ("demo", "--epochs 1 --run-dir {folder}/demo", "report"),
+        ("test", "--collect-only -q hookspecs/tests/test_markers.py", "test_markers.py"),
+    ],
 )
-def test_every_command_works(line: str, tmp_path: Path) -> None:
-    command = shlex.split(line.removeprefix(".venv/bin/"))
-    result = run(*command, cwd=tmp_path)
+def test_the_two_commands_of_make_work(target: str, arguments: str, expected: str, tmp_path: Path) -> None:
+    result = run("make", target, f"ARGS={arguments.format(folder=tmp_path)}", cwd=ROOT)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.strip()
+    assert expected in result.stdout
+
+
+def test_no_command_of_the_readme_is_left_out() -> None:
+    tested = (
+        "hookline ",
+        "make demo",
+        "make test",
+        "pip uninstall hookline-status",
+    )  # the last one in test_toggling.py
+    assert [line for line in commands() if not line.startswith(tested)] == []
+
+
+def test_what_the_readme_points_to_is_there() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_table_of_events_has_all_events_and_their_kinds() -> None:
+    from hookline import PluginManager
+
+    section = README.partition("## The events")[2].partition("##")[0]
+    for name, event in PluginManager().events.items():
+        assert f"`{name}`" in section
+        if event.kind == "decide":
+            assert f"`{name}` *decide*" in section

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -109,6 +110,7 @@ def try_tests(environment: Environment, tests: Path, folder: Path) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job, and then by all tests too
     projects = sys.argv[1:]
     wheels = build(projects)
     assert len(wheels) == len(projects), f"built {list(wheels)} from {projects}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
 
+from hookline import PluginManager, hookimpl
+from hookline.training import Trainer
 from hookline.training.errors import ExperienceError
 from hookline.training.experience import Experience
-from hookline.training.losses import Field, Loss, LossConfig
+from hookline.training.losses import Field, Loss, LossConfig, LossTerm, actions_forward
 
 
 def loss(name: str, **spec: Field) -> Loss:
@@ -92,4 +95,34 @@ def test_minibatches_go_through_all_rows_in_the_given_order() -> None:
     experience = Experience([loss("one", obs=Field("int64"))])
     experience.fill({"obs": torch.arange(6).reshape(3, 2)}, (3, 2))
     order = torch.tensor([5, 0, 3, 1, 4, 2])
-    assert [batch["obs"].tolist() for batch in experience.minibatches(2, order)] == [[5, 0], [3, 1], [4, 2]]
+    assert [batch["obs"].tolist() for batch in experience.minibatches(3, order)] == [[5, 0], [3, 1], [4, 2]]
+    some = [batch and batch["obs"].tolist() for batch in experience.minibatches(3, order[:2])]
+    assert some == [None, [5], [0]]
+
+
+def test_rows_that_can_teach_nothing_are_left_out_unless_another_loss_wants_them(
+    playing: Callable[..., Trainer], hookline_manager: PluginManager
+) -> None:
+    class Picky(Loss):
+        def rows_to_learn_from(self, experience: Experience) -> torch.Tensor:
+            return torch.arange(experience.rows) < 3
+
+        def run_train(self, shared: Any) -> LossTerm:
+            seen.append(len(shared.batch["obs"]))
+            return self.mean(actions_forward(shared).values)
+
+        def get_experience_spec(self) -> dict[str, Field]:
+            return {"obs": Field("float32"), "actions": Field(None)}
+
+    class Brings:
+        @hookimpl
+        def register_losses(self) -> dict[str, type[Loss]]:
+            return {"picky": Picky}
+
+    hookline_manager.register(Brings())
+    seen: list[int] = []
+    playing(epochs=1, losses={"picky": {}}).train()
+    assert sum(seen) == 3
+    seen.clear()
+    playing(epochs=1, losses={"picky": {}, "ppo_critic": {}}).train()
+    assert sum(seen) == 32

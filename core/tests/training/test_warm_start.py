@@ -27,7 +27,7 @@ LESSONS = arithmetic_lessons("addition-1", max_new_tokens=3)
 EXAMPLES = demonstrations([(f"{a}+{b}=", str(a + b)) for a in range(10) for b in range(10)], TOKENIZER)
 
 
-def build(plugins: PluginManager, epochs: int = 8, **warm_start: Any) -> Trainer:
+def build(plugins: PluginManager, epochs: int = 8, losses: Any = None, **warm_start: Any) -> Trainer:
     worker = RolloutWorker(
         RolloutWorkerConfig(
             CurriculumConfig(LESSONS, micro_eval_frequency=None, eval_frequency=None),
@@ -40,6 +40,7 @@ def build(plugins: PluginManager, epochs: int = 8, **warm_start: Any) -> Trainer
     )
     config = TrainerConfig(
         epochs,
+        losses=losses,
         optimizer=OptimizerConfig(anneal=False, eps=1e-8),
         rollout=RolloutConfig(minibatches=2, update_epochs=1),
     )
@@ -76,7 +77,7 @@ def test_the_optimizer_forgets_the_gradients_of_the_examples(hookline_manager: P
     class Watch:
         @hookimpl
         def on_epoch_end(self, state: Any) -> None:
-            moments.append(sum(float(own["step"]) for own in state.optimizer.state.values()))
+            moments.append(float(state.optimizer.state.get("step", 0)))
 
     hookline_manager.register(Watch())
     build(hookline_manager, epochs=3, until={"addition-1": 0.0}).train()
@@ -87,6 +88,13 @@ def test_a_warm_start_that_does_not_work_says_how_far_it_came(hookline_manager: 
     trainer = build(hookline_manager, until={"addition-1": 1.1}, max_epochs=2)
     with pytest.raises(TrainingError, match=r"after 2 epochs of warm start .* \d+% of addition-1 \(of 110%\): give it"):
         trainer.train()
+
+
+def test_a_policy_cannot_be_kept_near_where_a_warm_start_leads_away_from(hookline_manager: PluginManager) -> None:
+    with pytest.raises(
+        TrainingError, match=r"loss 'grpo' keeps the policy near .* make the warm start a run of its own"
+    ):
+        build(hookline_manager, losses={"grpo": {"kl": 0.1}})
 
 
 @pytest.mark.parametrize("after", [1, 5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -104,9 +105,10 @@ class Experience:
         depth = len(self.grid)
         return {name: values.flatten(0, depth - 1) for name, values in self._fields.items()}
 
-    def minibatches(self, size: int, order: Tensor) -> Iterator[dict[str, Tensor]]:
-        """The rows in `order`, `size` at a time."""
+    def minibatches(self, count: int, order: Tensor) -> Iterator[dict[str, Tensor] | None]:
+        """The rows in `order` as so many minibatches, as equal as can be; None for one without any row."""
         # Shuffled once, so that each minibatch is a view.
         shuffled = {name: values[order] for name, values in self.flat().items()}
-        for start in range(0, len(order), size):
-            yield {name: values[start : start + size] for name, values in shuffled.items()}
+        edges = [len(order) * number // count for number in range(count + 1)]
+        for start, end in pairwise(edges):
+            yield {name: values[start:end] for name, values in shuffled.items()} if end > start else None

@@ -116,7 +116,7 @@ _times_joined = itertools.count()
 def _join(timeout_seconds: float) -> None:
     store, rank, world_size = _meeting_point()
     # Each time under names of its own: the addresses of the time before are still in the store.
-    own = dist.PrefixStore(f"hookline-{next(_times_joined)}", store)
+    own = dist.PrefixStore(f"hookline-{next(_times_joined)}", store)  # type: ignore[attr-defined]
     timeout = timedelta(seconds=timeout_seconds)
     dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=timeout)
     _made_here.add(id(dist.group.WORLD))

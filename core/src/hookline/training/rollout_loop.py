@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hookline.session import Session
 from hookline.training.config import RolloutConfig
@@ -108,9 +109,23 @@ class RolloutLoop:
         rows, minibatches = self.experience.rows, self._config.minibatches
         check_divisible(rows, minibatches)
         order = torch.from_numpy(self._order.permutation(rows))
-        for batch in self.experience.minibatches(rows // minibatches, order):
+        wanted = self._rows_to_learn_from(session)
+        if wanted is not None:
+            order = order[wanted[order]]
+        for batch in self.experience.minibatches(minibatches, order):
             session.begin_step()
             session.end_step(self._step.take(batch, session.state, self.experience))
+
+    def _rows_to_learn_from(self, session: Session) -> Tensor | None:
+        """Those that any loss wants; None for all."""
+        union: Tensor | None = None
+        for loss in self._step.losses:
+            if loss.schedule.applies_in_epoch(session.state, self.steps_per_epoch):
+                wanted = loss.rows_to_learn_from(self.experience)
+                if wanted is None:
+                    return None
+                union = wanted if union is None else union | wanted
+        return union
 
     def _hand_over_weights(self, session: Session) -> None:
         self._worker.update_weights(self._step.policy.state_dict(), version=session.state.step)

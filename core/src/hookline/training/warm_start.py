@@ -59,6 +59,12 @@ class WarmStartPhase:
         order: np.random.Generator,
         plugins: PluginManager,
     ) -> None:
+        for loss in step.losses:
+            if "reference" in loss.state_dict():
+                raise TrainingError(
+                    f"loss {loss.name!r} keeps the policy near the one that the trainer was given, and a warm start leads "
+                    "away from it: make the warm start a run of its own, and give its policy to this one; or leave out kl"
+                )
         losses = build_losses({"sft": {}}, plugins)
         self._config = config
         self._step = step.sharing(losses, replace(step.config, learning_rate=config.learning_rate, anneal=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from hookline.training.losses.forwards import tokens_forward
 from hookline.training.losses.kl import Reference, kl_estimate
 from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
 from hookline.training.losses.shared import SharedLossData
+
+if TYPE_CHECKING:
+    from hookline.training.experience import Experience
 
 __all__ = ["GRPO", "GRPOConfig", "group_advantages"]
 
@@ -73,6 +76,10 @@ class GRPO(Loss):
         experience = shared.experience
         assert experience is not None
         experience.store("advantages", group_advantages(experience["rewards"], experience["groups"]))
+
+    def rows_to_learn_from(self, experience: Experience) -> Tensor | None:
+        """Those of groups whose responses differ in reward: where all are alike, none is better than another."""
+        return None if self._reference is not None else experience["advantages"] != 0
 
     def run_train(self, shared: SharedLossData) -> LossTerm:
         clip = self.config.clip

@@ -86,6 +86,14 @@ class Loss:
     def run_rollout(self, shared: SharedLossData) -> None:
         """Compute from the complete rollouts what the gradient steps will need, such as advantages."""
 
+    def rows_to_learn_from(self, experience: Experience) -> Tensor | None:
+        """Which rows of the complete experience can have a gradient, one flag for each; None for all.
+
+        The others are left out of the minibatches, unless another loss wants them.
+        """
+        del experience
+        return None
+
     def run_train(self, shared: SharedLossData) -> LossTerm:
         """The loss on one minibatch."""
         raise NotImplementedError(f"loss {self.name!r} ({type(self).__name__}) has no run_train(shared)")
