@@ -8,6 +8,7 @@ from rich.console import Console
 
 from hookline import PluginManager
 from hookline.plugins.summary import print_summary
+from hookline.plugins.timing import Timing
 from hookline_hookspecs import TrainerState, hookimpl
 
 
@@ -79,6 +80,19 @@ def test_the_summary_shows_faults_and_times(hookline_manager: PluginManager) -> 
     text = output.getvalue()
     for expected in ("failing", "ValueError: no", "quarantined: failed 3 times in a row in on_epoch_end", "busy"):
         assert expected in text
+
+
+def test_a_long_table_of_times_adds_up_what_costs_least(hookline_manager: PluginManager) -> None:
+    timer = hookline_manager.enable_timing()
+    for number in range(20):
+        timer.timings[f"plugin-{number}", "on_epoch_end"] = Timing(
+            f"plugin-{number}", "on_epoch_end", 1, 10**9 - number
+        )
+    output = io.StringIO()
+    print_summary(hookline_manager, Console(file=output, width=140))
+    assert "plugin-14" in output.getvalue()
+    assert "plugin-15" not in output.getvalue()
+    assert "and 5 more, 5,000.0 ms in all" in output.getvalue()
 
 
 def test_the_summary_is_silent_when_all_went_well(hookline_manager: PluginManager) -> None:

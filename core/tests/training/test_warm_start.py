@@ -71,19 +71,6 @@ def test_the_policy_is_shown_examples_until_it_solves_enough_and_plays_then(
     assert len(hookline_events.of("on_rollout_end")) == 12 - len(judged)
 
 
-def test_the_optimizer_forgets_the_gradients_of_the_examples(hookline_manager: PluginManager) -> None:
-    moments: list[float] = []
-
-    class Watch:
-        @hookimpl
-        def on_epoch_end(self, state: Any) -> None:
-            moments.append(float(state.optimizer.state.get("step", 0)))
-
-    hookline_manager.register(Watch())
-    build(hookline_manager, epochs=3, until={"addition-1": 0.0}).train()
-    assert moments == [0, 2, 4]
-
-
 def test_a_warm_start_that_does_not_work_says_how_far_it_came(hookline_manager: PluginManager) -> None:
     trainer = build(hookline_manager, until={"addition-1": 1.1}, max_epochs=2)
     with pytest.raises(TrainingError, match=r"after 2 epochs of warm start .* \d+% of addition-1 \(of 110%\): give it"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.console import Console
 from rich.table import Table
 
@@ -10,6 +12,9 @@ from hookline.plugins.manager import PluginManager
 from hookline.plugins.timing import PluginTimer
 
 __all__ = ["print_summary"]
+
+MOST_ROWS: Final = 15
+"""What costs less than the first so many is added up."""
 
 
 def print_summary(manager: PluginManager, console: Console | None = None) -> None:
@@ -40,7 +45,12 @@ def _timings_table(timer: PluginTimer) -> Table:
         table.add_column(heading)
     for heading in ("calls", "total ms", "mean µs", "longest µs"):
         table.add_column(heading, justify="right")
-    for timing in sorted(timer.timings.values(), key=lambda timing: -timing.total_ns):
+    by_cost = sorted(timer.timings.values(), key=lambda timing: -timing.total_ns)
+    if len(by_cost) > MOST_ROWS:
+        rest = by_cost[MOST_ROWS:]
+        table.caption = f"and {len(rest)} more, {sum(own.total_ns for own in rest) / 1e6:,.1f} ms in all"
+        table.caption_justify = "left"
+    for timing in by_cost[:MOST_ROWS]:
         table.add_row(
             timing.plugin,
             timing.event,

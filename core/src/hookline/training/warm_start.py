@@ -39,7 +39,7 @@ class WarmStart:
     """The share of held-out problems solved at which the phase ends, by lesson; all of these lessons must reach it."""
     n_examples: int = 256
     """Problems of each of these lessons that are tried after each epoch."""
-    steps_per_epoch: int = 32
+    steps_per_epoch: int = 16
     """Gradient steps between two tries; each epoch takes other examples by chance."""
     max_epochs: int = 50
     """The run fails when so many epochs were not enough."""
@@ -62,8 +62,9 @@ class WarmStartPhase:
         for loss in step.losses:
             if "reference" in loss.state_dict():
                 raise TrainingError(
-                    f"loss {loss.name!r} keeps the policy near the one that the trainer was given, and a warm start leads "
-                    "away from it: make the warm start a run of its own, and give its policy to this one; or leave out kl"
+                    f"loss {loss.name!r} keeps the policy near the one that the trainer was given, and a warm start "
+                    "leads away from it: make the warm start a run of its own and give its policy to this one, or "
+                    "leave out kl"
                 )
         losses = build_losses({"sft": {}}, plugins)
         self._config = config
@@ -91,8 +92,6 @@ class WarmStartPhase:
         session.state.rollout_stats = {f"warm_start/{lesson}/success_rate": share for lesson, share in solved.items()}
         if all(solved[lesson] >= share for lesson, share in self._config.until.items()):
             self.is_over = True
-            # Moments of another objective's gradients would misjudge the first steps of this one.
-            self._step.optimizer.state.clear()
         elif self._epochs >= self._config.max_epochs:
             missed = ", ".join(
                 f"{solved[lesson]:.0%} of {lesson} (of {u:.0%})" for lesson, u in self._config.until.items()
