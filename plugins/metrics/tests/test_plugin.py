@@ -124,6 +124,20 @@ def test_plugins_are_asked_on_the_training_thread(manager: PluginManager, hookli
     assert threads == [threading.current_thread()]
 
 
+def test_of_two_kinds_of_evaluation_each_has_its_own_scores_recorded(
+    manager: PluginManager, hookline_state: Run, read: Read
+) -> None:
+    state = hookline_state(eval_scores={"full": 0.5, "micro": 0.25})
+    manager.emit.on_epoch_end(state=state)
+    state.epoch, state.step = 1, 10
+    state.eval_scores["micro"] = 0.75
+    manager.emit.on_evaluation_end(state=state, scores={"micro": 0.75})
+    manager.emit.on_epoch_end(state=state)
+    finish(manager, state)
+    assert read("SELECT step, value FROM metrics WHERE name = 'full'") == [(0, 0.5)]
+    assert read("SELECT step, value FROM metrics WHERE name = 'micro'") == [(0, 0.25), (10, 0.75)]
+
+
 def test_the_scores_of_an_evaluation_are_recorded_once(manager: PluginManager, hookline_state: Run, read: Read) -> None:
     state = hookline_state(eval_scores={"success": 0.5})
     for state.epoch, state.step in ((1, 10), (2, 20), (3, 30), (4, 40)):

@@ -22,12 +22,12 @@ class Gatherer:
         self._emit = emit
         self._merger = Merger()
         self._gathered_at: tuple[Path | None, int, int] | None = None
-        self._has_new_scores = False
+        self._new_scores: set[str] = set()
         self._recorded_scores: dict[str, float] = {}
 
-    def note_new_scores(self) -> None:
+    def note_new_scores(self, scores: Mapping[str, float]) -> None:
         """An evaluation has ended: its scores are new, even where they equal the last ones."""
-        self._has_new_scores = True
+        self._new_scores.update(scores)
 
     def gather(self, state: TrainerState, own: Mapping[str, float]) -> dict[str, Any]:
         """All numbers by name, each from the first source that claims it.
@@ -38,9 +38,11 @@ class Gatherer:
 
     def _sources(self, state: TrainerState, own: Mapping[str, float]) -> Iterator[tuple[str, Any]]:
         # Scores stay in the state until the next evaluation; each is recorded once, at the step it belongs to.
-        if self._has_new_scores or state.eval_scores != self._recorded_scores:
-            self._has_new_scores, self._recorded_scores = False, dict(state.eval_scores)
-            yield "state.eval_scores", state.eval_scores
+        new, recorded = self._new_scores, self._recorded_scores
+        scores = {name: own for name, own in state.eval_scores.items() if name in new or recorded.get(name) != own}
+        if scores:
+            self._new_scores, self._recorded_scores = set(), dict(state.eval_scores)
+            yield "state.eval_scores", scores
         # The end of a run most often is the end of an epoch, which has just been reported.
         moment = state.run_dir, state.epoch, state.step
         if moment != self._gathered_at:

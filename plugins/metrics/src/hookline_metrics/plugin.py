@@ -211,9 +211,9 @@ class Metrics:
         self._beat()
 
     @hookimpl(scope="driver")
-    def on_evaluation_end(self) -> None:
+    def on_evaluation_end(self, scores: Mapping[str, float]) -> None:
         self._leave("evaluation")
-        self._gatherer.note_new_scores()
+        self._gatherer.note_new_scores(scores)
 
     @hookimpl(scope="driver")
     def post_rewards(self) -> None:
