@@ -43,22 +43,24 @@ class StatusFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._first: Entry | None = None
-        self._latest: deque[Entry] = deque(maxlen=KEPT_ENTRIES)
+        # As text: an entry is put into words once, and not again each time that the file is written.
+        self._first: str | None = None
+        self._latest: deque[str] = deque(maxlen=KEPT_ENTRIES)
 
     def add(self, entry: Entry) -> None:
         """Add an entry. STARTED begins the file anew."""
+        text = json.dumps(asdict(entry), allow_nan=False)
         if entry.status == "STARTED":
-            self._first = entry
+            self._first = text
             self._latest.clear()
         else:
-            self._latest.append(entry)
-        self._write([asdict(kept) for kept in ([self._first] if self._first else []) + list(self._latest)])
+            self._latest.append(text)
+        self._write(([self._first] if self._first else []) + list(self._latest))
 
-    def _write(self, entries: list[dict[str, Any]]) -> None:
+    def _write(self, entries: list[str]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f".{self.path.name}.new")
-        temporary.write_text(json.dumps(entries, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.write_text("[\n " + ",\n ".join(entries) + "\n]\n", encoding="utf-8")
         temporary.replace(self.path)
 
 
