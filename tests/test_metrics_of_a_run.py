@@ -209,7 +209,9 @@ def test_planted_secrets_are_in_no_file_of_a_run(tmp_path: Path) -> None:
         "HUB_TOKEN": "planted-5",
         "DB_PASSWORD": "planted-6",
     }
-    environ = {**os.environ, **planted, "HOME": str(tmp_path / "home")}
+    # Without the address of the service that a wandb of another test has started in this process.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    environ = {**inherited, **planted, "HOME": str(tmp_path / "home")}
     result = subprocess.run(
         [sys.executable, "-c", LOOP], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
     )

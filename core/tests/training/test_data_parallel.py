@@ -147,6 +147,7 @@ def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: 
 ROLLOUTS = """
 import json, os
 from pathlib import Path
+from hookline import hookimpl
 from hookline.policies import Discrete, MLPPolicy
 from hookline.rollout import CurriculumConfig
 from hookline.training import RolloutConfig, Trainer, TrainerConfig
@@ -166,7 +167,17 @@ saved = first.state_dict()
 later = build(4)
 later.load_state_dict(saved)
 later.train()
-found = {"whole": {k: v.tolist() for k, v in whole.policy.state_dict().items()},
+
+class Enough:
+    @hookimpl(scope="driver")
+    def on_epoch_end(self, state):
+        state.stop_reason = "good enough"
+
+stopped = build(4)
+stopped.add_hook(Enough())
+stopped.train()
+found = {"stopped_at": stopped.state.epoch,
+         "whole": {k: v.tolist() for k, v in whole.policy.state_dict().items()},
          "resumed": {k: v.tolist() for k, v in later.policy.state_dict().items()},
          "obs": whole.state.experience["obs"].tolist(), "agent_step": whole.state.agent_step}
 (Path(os.environ["OUT"]) / f"rank-{whole.state.rank}.json").write_text(json.dumps(found))
@@ -188,3 +199,5 @@ def test_ranks_play_different_episodes_and_hold_the_same_weights(tmp_path: Path)
     assert first["agent_step"] == 4 * 2 * 32
     assert first["resumed"] == first["whole"]
     assert second["resumed"] == second["whole"]
+    # What a plugin says on rank 0 alone holds for both.
+    assert first["stopped_at"] == second["stopped_at"] == 0
