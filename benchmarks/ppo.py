@@ -25,7 +25,7 @@ from measuring import Table, describe_machine, json_option, report
 
 HERE = Path(__file__).parent
 ROUNDS, ITERATIONS, SEEDS = 5, 40, (10, 11, 12, 13, 14)
-PLUGIN_ITERATIONS = 600
+PLUGIN_ROUNDS, PLUGIN_ITERATIONS = 3, 300
 
 
 def run(script: str, *arguments: str) -> tuple[str, float]:
@@ -76,7 +76,7 @@ def cost_of_plugins(folder: Path) -> Table:
         "all": "all five, evaluations in the training process",
     }
     found: dict[str, list[tuple[float, float]]] = {which: [] for which in names}
-    for number in range(ROUNDS):
+    for number in range(PLUGIN_ROUNDS):
         for which in names:
             printed, _ = run(
                 "ppo_hookline.py", "plugins", str(PLUGIN_ITERATIONS), which, str(folder / f"{which}{number}")

@@ -1,14 +1,14 @@
 """Rewards, four verifiers and filtering, beside the plain per-episode reference and beside `str.split`.
 
-    python benchmarks/rewards.py [--backend mlx|numpy] [--episodes records|dicts]
+    python benchmarks/rewards.py [--json FILE]
 
 Every figure is the best of several runs on one core: the three ways in turn, each three times in a row. The
 reference is the oracle that the tests hold both backends to; `str.split` reads the same responses and does no more.
+The promise is for MLX and episodes that are records; NumPy and dictionaries are measured beside them.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import importlib.util
 import os
@@ -18,6 +18,8 @@ from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from measuring import Table, describe_machine, format_seconds, json_option, report
 
 from hookline.rewards import IntegratedRewardConfig, RewardConfig, create_integrated_reward_system
 from hookline_hookspecs import Episode
@@ -30,6 +32,7 @@ SAMPLES = 8
 KEYWORDS = ["quantum", "computer", "algorithm"]
 THRESHOLD = 0.7
 PROMISES = {512, 4096}
+OF_SPLIT, OF_REFERENCE = 4.0, 10.0
 
 VOCABULARY = """
 the a of to and in that it is was for on are with as his they be at one have this from or had by hot but some what
@@ -128,7 +131,8 @@ def best_times(ways: list[tuple[Callable[[], Any], Callable[[Any], Any]]], round
     return best
 
 
-def measure(reference: Reference, count: int, *, compiled: bool, dicts: bool) -> tuple[str, bool]:
+def measure(reference: Reference, count: int, table: Table, *, compiled: bool, dicts: bool) -> None:
+    """Add a row for batches of one size."""
     responses = make_responses(count)
     prompts = [f"Explain how quantum computer number {index // SAMPLES} works." for index in range(count)]
     config = IntegratedRewardConfig(
@@ -161,34 +165,41 @@ def measure(reference: Reference, count: int, *, compiled: bool, dicts: bool) ->
             rounds=max(20, min(200, 40_000 // count)),
         )
     plain *= count / few
-    kept = f"{len(rejected) / count:.0%}"
-    row = (
-        f"{count:>6} {kept:>9} {ours / count * 1e6:>11.2f} {split / count * 1e6:>11.2f} {plain / count * 1e6:>11.1f} "
-        f"{ours / split:>9.2f} {plain / ours:>11.1f}"
+    keeps = ours / split <= OF_SPLIT and plain / ours >= OF_REFERENCE
+    table.add(
+        [
+            str(count),
+            f"{len(rejected) / count:.0%}",
+            *(format_seconds(seconds / count) for seconds in (ours, split, plain)),
+            f"{ours / split:.2f}",
+            f"{plain / ours:.1f}",
+            "-" if count not in PROMISES or not compiled or dicts else "yes" if keeps else "no",
+        ],
+        episodes=count,
+        seconds=ours,
+        of_split=ours / split,
+        of_reference=plain / ours,
     )
-    return row, count not in PROMISES or (ours / split <= 4.0 and plain / ours >= 10.0)
+
+
+def table_for(reference: Reference, backend: str, episodes: str) -> Table:
+    table = Table(
+        f"Rewards, four verifiers and filtering, {WORDS}-word responses, one core: {backend}, {episodes}",
+        "at most 4 x str.split, at least 10 x as fast as the reference, at 512 and 4096",
+        ["batch", "rejected", "an episode", "str.split", "reference", "ours / split", "reference / ours", "held"],
+    )
+    for count in BATCH_SIZES:
+        measure(reference, count, table, compiled=backend == "MLX", dicts=episodes == "dictionaries")
+    return table
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--backend", choices=("mlx", "numpy"), default="mlx")
-    parser.add_argument("--episodes", choices=("records", "dicts"), default="records")
-    arguments = parser.parse_args()
+    json_file = json_option(__doc__)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     reference = Reference()
-    print(f"rewards + four verifiers + filtering, {WORDS}-word responses, {arguments.backend}, {arguments.episodes}")
-    print("                    microseconds per episode            ratios")
-    print(" batch  rejected        ours   str.split   reference  / split   reference /")
-    kept = True
-    for count in BATCH_SIZES:
-        row, keeps = measure(reference, count, compiled=arguments.backend == "mlx", dicts=arguments.episodes == "dicts")
-        print(row, flush=True)
-        kept &= keeps
-    print(
-        "promise (at most 4 x split, at least 10 x as fast as the reference, at 512 and 4096):",
-        "kept" if kept else "NOT KEPT",
-    )
+    ways = [("MLX", "records"), ("NumPy", "records"), ("MLX", "dictionaries")]
+    report(describe_machine("mlx", "numpy"), [table_for(reference, *way) for way in ways], json_file)
 
 
 if __name__ == "__main__":

@@ -8,23 +8,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "RESULTS.md"
+KEPT: Final = HERE.parent / "build" / "benchmarks"
 SCRIPTS: Final = ("dispatch", "rollout", "sampling", "rewards", "checkpoint", "metrics", "status", "ppo")
 MACHINE: Final = ("processor", "cores", "system", "python")
 
 
-def measure(script: str, folder: Path) -> dict[str, Any]:
-    """What one script found; its own tables go to the terminal as it runs."""
-    file = folder / f"{script}.json"
-    subprocess.run([sys.executable, str(HERE / f"{script}.py"), "--json", str(file)], check=True)
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+def measure(script: str) -> None:
+    """Run one script, whose tables go to the terminal as well."""
+    subprocess.run([sys.executable, str(HERE / f"{script}.py"), "--json", str(KEPT / f"{script}.json")], check=True)
 
 
 def page(found: dict[str, dict[str, Any]]) -> str:
@@ -54,11 +51,13 @@ def bullets(remarks: list[str]) -> list[str]:
 
 
 def main() -> None:
-    scripts = sys.argv[1:] or SCRIPTS
-    with tempfile.TemporaryDirectory() as folder:
-        found = {script: measure(script, Path(folder)) for script in scripts}
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for script in sys.argv[1:] or SCRIPTS:
+        measure(script)
+    files = {script: KEPT / f"{script}.json" for script in SCRIPTS}
+    found = {script: json.loads(file.read_text(encoding="utf-8")) for script, file in files.items() if file.exists()}
     RESULTS.write_text(page(found), encoding="utf-8")
-    print(f"written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}")
+    print(f"written to {RESULTS.relative_to(HERE.parent)}")
 
 
 if __name__ == "__main__":

@@ -191,8 +191,8 @@ from hookline.session import open_session
 options = {"metrics": {"wandb": "offline", "csv": True, "jsonl": True}}
 config = {
     "learning_rate": 0.1,
-    "api_key": "planted-1",
-    "service": {"auth_token": "planted-2", "url": "https://me:planted-3@example.org/x"},
+    "api_key": "hush-hush-1",
+    "service": {"auth_token": "hush-hush-2", "url": "https://me:hush-hush-3@example.org/x"},
 }
 with open_session("run", total_epochs=2, config=config, settings=Settings(options=options)) as session:
     for epoch in session.epochs():
@@ -205,9 +205,9 @@ with open_session("run", total_epochs=2, config=config, settings=Settings(option
 
 def test_planted_secrets_are_in_no_file_of_a_run(tmp_path: Path) -> None:
     planted = {
-        "WANDB_API_KEY": "0123456789abcdef" * 2 + "planted4",
-        "HUB_TOKEN": "planted-5",
-        "DB_PASSWORD": "planted-6",
+        "WANDB_API_KEY": "0123456789abcdef" * 2 + "hushhush",
+        "HUB_TOKEN": "hush-hush-5",
+        "DB_PASSWORD": "hush-hush-6",
     }
     # Without the address of the service that a wandb of another test has started in this process.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
@@ -221,5 +221,5 @@ def test_planted_secrets_are_in_no_file_of_a_run(tmp_path: Path) -> None:
     assert names >= {"stats.sqlite", "config.json", "metrics.csv", "metrics.jsonl", "report.html", "status.json"}
     assert any(path.suffix == ".wandb" for path in files)
     for path in files:
-        assert b"planted" not in path.read_bytes(), path
-    assert "planted" not in result.stdout + result.stderr
+        assert b"hush" not in path.read_bytes(), path
+    assert "hush" not in result.stdout + result.stderr

@@ -108,11 +108,12 @@ def test_a_long_run_keeps_its_start_and_its_latest_entries(
     manager.emit.on_new_training_run(state=hookline_state())
     for epoch in range(KEPT_ENTRIES + 20):
         manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
+    manager.emit.on_training_complete(state=hookline_state(epoch=epoch))
     manager.drain()
     entries = read(tmp_path)
     assert len(entries) == KEPT_ENTRIES + 1
-    assert entries[0]["status"] == "STARTED"
-    assert [entry["data"]["epoch"] for entry in entries[1:]] == list(range(20, KEPT_ENTRIES + 20))
+    assert [entries[0]["status"], entries[-1]["status"]] == ["STARTED", "SUCCESS"]
+    assert [entry["data"]["epoch"] for entry in entries[1:-1]] == list(range(21, KEPT_ENTRIES + 20))
 
 
 def test_a_number_that_json_lacks_is_null(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:
@@ -150,8 +151,9 @@ def test_a_run_that_starts_again_begins_the_file_anew(
         manager.emit.on_new_training_run(state=hookline_state())
         for epoch in range(2):
             manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
+    manager.emit.on_training_complete(state=hookline_state(epoch=1))
     manager.drain()
-    assert [entry["status"] for entry in read(tmp_path)] == ["STARTED", "RUNNING", "RUNNING"]
+    assert [entry["status"] for entry in read(tmp_path)] == ["STARTED", "RUNNING", "RUNNING", "SUCCESS"]
 
 
 def test_a_run_without_a_folder_leaves_no_files(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -25,6 +26,9 @@ __all__ = ["Entry", "StatusFile", "as_kpi", "as_time", "describe_error"]
 
 KEPT_ENTRIES: Final = 100
 """How many entries the file has at most, besides the first."""
+
+LEAST_SECONDS: Final = 1.0
+"""Between two writes while the run goes on: epochs of milliseconds must not be spent on writing the file."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +50,20 @@ class StatusFile:
         # As text: an entry is put into words once, and not again each time that the file is written.
         self._first: str | None = None
         self._latest: deque[str] = deque(maxlen=KEPT_ENTRIES)
+        self._written_at = -math.inf
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. STARTED begins the file anew."""
+        """Add an entry. STARTED begins the file anew; RUNNING may wait to be written with the next one."""
         text = json.dumps(asdict(entry), allow_nan=False)
         if entry.status == "STARTED":
             self._first = text
             self._latest.clear()
         else:
             self._latest.append(text)
-        self._write(([self._first] if self._first else []) + list(self._latest))
+        now = time.monotonic()
+        if entry.status != "RUNNING" or now - self._written_at >= LEAST_SECONDS:
+            self._written_at = now
+            self._write(([self._first] if self._first else []) + list(self._latest))
 
     def _write(self, entries: list[str]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
