@@ -29,8 +29,8 @@ def page(found: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# What the benchmarks found",
         "",
-        f"Written by `make bench` on {time.strftime('%Y-%m-%d')}: {', '.join(str(machine[name]) for name in MACHINE)}"
-        " (processor, cores, system, Python). Each ratio is to a baseline of the same run. A promise that was not kept",
+        f"Written by `make bench` on {time.strftime('%Y-%m-%d')}, on {machine['processor']} with {machine['cores']} cores,",
+        f"{machine['system']}, {machine['python']}. Each ratio is to a baseline of the same run. A promise that was not kept",
         "is marked as such in its table.",
     ]
     for script, result in found.items():
