@@ -29,9 +29,9 @@ def page(found: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# What the benchmarks found",
         "",
-        f"Written by `make bench` on {time.strftime('%Y-%m-%d')}, on {machine['processor']} with {machine['cores']} cores,",
-        f"{machine['system']}, {machine['python']}. Each ratio is to a baseline of the same run. A promise that was not kept",
-        "is marked as such in its table.",
+        f"Written by `make bench` on {time.strftime('%Y-%m-%d')}, on {machine['processor']}, {machine['cores']} cores,",
+        f"{machine['system']}, {machine['python']}. Each ratio is to a baseline of the same run. A promise that was",
+        "not kept is marked as such in its table.",
     ]
     for script, result in found.items():
         versions = {name: value for name, value in result["machine"].items() if name not in MACHINE}
