@@ -134,6 +134,24 @@ def test_an_episode_is_played_once_to_its_end_in_an_evaluation(policy: MLPPolicy
     assert (played.lengths == played.returns).all()
 
 
+def test_what_is_recorded_of_an_episode_is_what_was_played_however_long_it_is() -> None:
+    policy = MLPPolicy(4, CARTPOLE.actions, hidden=(1,))
+    # Pushes against the pole's fall, and so keeps it up for more steps than one scan has.
+    balancing = {"actor.0.weight": [[0.1, 0.5, 2.0, 1.0]], "actor.1.weight": [[-9.0], [9.0]]}
+    weights = policy.initial_weights() | {name: np.asarray(own, np.float32) for name, own in balancing.items()}
+    played = play_episodes(
+        CARTPOLE, policy, to_jax(weights), KEY, episodes=6, recorded=3, max_episode_steps=None, step_limit=1000, greedy=True
+    )
+    assert played.lengths[:3].min() > 128
+    assert played.record["obs"].shape[1:] == (3, 4)
+    step = jax.jit(jax.vmap(cartpole.step, in_axes=(None, 0, 0)))
+    for episode, length in enumerate(played.lengths[:3]):
+        obs, actions = (played.record[name][:length, episode] for name in ("obs", "actions"))
+        followed = step(KEY, CartPoleState(obs, np.arange(length)), actions).obs
+        np.testing.assert_allclose(followed[:-1], obs[1:], atol=1e-5)
+        assert played.record["rewards"][:length, episode].sum() == played.returns[episode]
+
+
 def test_the_logprobs_of_a_rollout_are_those_of_its_actions(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights(2))
     copies = start_copies(CARTPOLE, KEY, 8)

@@ -34,17 +34,33 @@ def test_it_is_a_good_plugin() -> None:
     check_plugin(Evaluation, n_examples=8, greedy=False, seed=3, micro_every=2)
 
 
-def test_it_evaluates_every_ten_epochs_and_at_the_end(
-    evaluation: Callable[..., Evaluation], hookline_manager: PluginManager, hookline_state: Run
+@pytest.mark.parametrize(
+    ("every", "total_epochs", "evaluated"),
+    [
+        (None, None, [10, 20, 24]),
+        (None, 25, [10, 20, 24]),
+        (None, 100, [10, 20, 24]),
+        (None, 101, [20, 24]),
+        (None, 1000, [24]),
+        (8, 1000, [8, 16, 24]),
+    ],
+)
+def test_it_evaluates_about_ten_times_in_a_run_and_at_its_end_or_as_it_is_told(
+    evaluation: Callable[..., Evaluation],
+    hookline_manager: PluginManager,
+    hookline_state: Run,
+    every: int | None,
+    total_epochs: int | None,
+    evaluated: list[int],
 ) -> None:
-    evaluation()
+    evaluation(every=every)
     evaluator = Evaluator({"success": 0.5})
     hookline_manager.register(evaluator)
-    state = hookline_state()
+    state = hookline_state(total_epochs=total_epochs)
     for state.epoch in range(25):
         hookline_manager.emit.on_epoch_end(state=state)
     hookline_manager.emit.on_training_complete(state=state)
-    assert [epoch for epoch, _ in evaluator.asked] == [10, 20, 24]
+    assert [epoch for epoch, _ in evaluator.asked] == evaluated
 
 
 def test_an_epoch_that_was_just_evaluated_is_not_evaluated_again_at_the_end(
@@ -198,6 +214,7 @@ def test_only_rank_0_evaluates(hookline_state: Run) -> None:
     ("options", "message"),
     [
         ({"n_examples": 0}, "n_examples must be at least 1, got 0"),
+        ({"every": 0}, "every must be at least 1, got 0"),
         ({"micro_every": 0}, "micro_every must be at least 1, got 0"),
         ({"replays": -1}, "replays must be 0 or more, got -1"),
         ({"samples_per_problem": 4}, "all samples of a problem would be the same. Set greedy = false"),

@@ -184,7 +184,7 @@ def test_a_cartpole_is_seen_to_move() -> None:
     arrays = {"obs": states, "actions": [1] * 5, "rewards": [1.0] * 5}
     page = page_of(Episode(reward=5.0, arrays=arrays, metadata=metadata))
     assert page.tags.count("animatetransform") == 2
-    assert any("250.0 120" in (value or "") for name, value in page.attributes if name == "values")
+    assert any("260.0 120" in (value or "") for name, value in page.attributes if name == "values")
     assert "CartPole-v1, ended after 5 steps" in page.text
 
 

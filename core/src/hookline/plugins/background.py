@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hookline.plugins.faults import FaultLedger, raise_failures
 from hookline.plugins.implementations import Implementation
@@ -21,6 +21,10 @@ from hookline.plugins.wrappers import Failed
 __all__ = ["Background", "freeze"]
 
 logger = logging.getLogger("hookline.plugins")
+
+GATHER_SECONDS: Final = 0.1
+"""How long calls may wait for others. Whenever a thread wakes up it takes the interpreter's lock away from training, and
+that costs more than most calls do: better once for several."""
 
 
 def freeze(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +50,7 @@ class Call(NamedTuple):
 
 
 class BackgroundWorker:
-    """Runs one plugin's background implementations in the order of their events.
+    """Runs one plugin's background implementations in the order of their events, those of a short while in one go.
 
     When the queue is full the oldest call is dropped and counted: training never waits for an observer.
     """
@@ -56,12 +60,16 @@ class BackgroundWorker:
     ) -> None:
         self.plugin = plugin
         self._capacity = capacity
+        self._many = max(1, capacity // 2)
+        """Calls that wait for no others, lest some be dropped."""
         self._run = run
         self._drop = drop
         self._waiting: deque[Call] = deque()
         self._changed = threading.Condition()
         self._running = False
         self._closing = False
+        self._hurries = 0
+        """How many wait for the calls to be done."""
         # A daemon, so that an implementation that hangs cannot keep the process alive past the deadline.
         self._thread = threading.Thread(target=self._work, name=f"hookline-{plugin}", daemon=True)
         self._thread.start()
@@ -72,12 +80,18 @@ class BackgroundWorker:
                 self._waiting.popleft()
                 self._drop(self.plugin)
             self._waiting.append(call)
-            self._changed.notify_all()
+            if len(self._waiting) in (1, self._many):
+                self._changed.notify_all()
 
     def drain(self, deadline: float) -> bool:
         """Wait until all calls are done, or until `time.monotonic()` reaches `deadline`; say whether they are."""
         with self._changed:
-            return self._changed.wait_for(self._is_idle, max(0.0, deadline - time.monotonic()))
+            self._hurries += 1
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(self._is_idle, max(0.0, deadline - time.monotonic()))
+            finally:
+                self._hurries -= 1
 
     def close(self) -> int:
         """Take no more calls and end once the running one returns; return how many never ran or never ended."""
@@ -101,14 +115,24 @@ class BackgroundWorker:
         # One event loop for the thread's life: an async plugin may keep a client that is bound to it.
         runner = asyncio.Runner()
         try:
-            while self._run_next(runner):
-                pass
+            while self._gather():
+                while self._run_next(runner):
+                    pass
         finally:
             runner.close()
 
-    def _run_next(self, runner: asyncio.Runner) -> bool:
+    def _gather(self) -> bool:
+        """Wait for calls, and a little longer for more of them; says whether there are any, or the end has come."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
+            self._changed.wait_for(self._is_urgent, GATHER_SECONDS)
+            return bool(self._waiting)
+
+    def _is_urgent(self) -> bool:
+        return self._closing or self._hurries > 0 or len(self._waiting) >= self._many
+
+    def _run_next(self, runner: asyncio.Runner) -> bool:
+        with self._changed:
             if not self._waiting:
                 return False
             call = self._waiting.popleft()
@@ -118,7 +142,8 @@ class BackgroundWorker:
         finally:
             with self._changed:
                 self._running = False
-                self._changed.notify_all()
+                if not self._waiting:
+                    self._changed.notify_all()
         return True
 
 

@@ -16,6 +16,7 @@ from hookline.training.errors import RankError, TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
 from hookline.training.gradient_step import GradientStep
 from hookline.training.hook_styles import register_hook
+from hookline.training.long_lived import long_lived_left_out
 from hookline.training.losses.registry import build_losses
 from hookline.training.policy_evaluator import NAME as EVALUATOR
 from hookline.training.policy_evaluator import PolicyEvaluator
@@ -167,15 +168,19 @@ class Trainer:
         self.plugins.register(resume_point, NAME)
         self.plugins.register(evaluator, EVALUATOR)
         try:
-            with Session(
-                self.plugins, self.state, rollouts=self._rollouts_made, restored_from=self._restored_from
-            ) as session:
+            with (
+                long_lived_left_out() as leave_out_long_lived,
+                Session(
+                    self.plugins, self.state, rollouts=self._rollouts_made, restored_from=self._restored_from
+                ) as session,
+            ):
                 self._check_start(session)
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
                 self.ranks.broadcast_(self._parameters.data)
                 try:
                     for _ in self.loop.epochs(session):
                         self._share_progress()
+                        leave_out_long_lived()  # after the first epoch, when all is imported and compiled
                 finally:
                     self.loop.stop()
         finally:

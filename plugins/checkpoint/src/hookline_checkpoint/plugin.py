@@ -18,4 +18,5 @@ class Checkpoint(CheckpointMoments):
 
     @hookimpl(every=10, scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
-        self.save_if_free(state)
+        if not self.checkpoint_manager.is_too_soon(state):
+            self.save_if_free(state)

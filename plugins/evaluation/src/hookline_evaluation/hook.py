@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from hookline.training import TrainerHook
-from hookline_evaluation.interval import Interval
 from hookline_evaluation.options import Options
 from hookline_evaluation.plugin import Evaluation
 from hookline_evaluation.replays.uploading import upload_replay
@@ -18,12 +17,8 @@ __all__ = ["EvalRewardSummary", "EvaluationConfig", "EvaluationHook"]
 REWARD: Final = "/mean_reward"
 
 
-@dataclass(frozen=True)
-class EvaluationConfig(Options):
-    """All that the plugin's options are, and how often."""
-
-    every: int = 10
-    """Epochs between two evaluations."""
+EvaluationConfig: TypeAlias = Options
+"""What the plugin's options are is the config of a hook."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,6 @@ class EvaluationHook(TrainerHook):
 
     def on_new_training_run(self, state: TrainerState, emit: Emit) -> None:
         if self.eval_config is not None:
-            self._interval = Interval(self.eval_config.every)
             lessons = self.eval_config.lessons or tuple(self.curriculum.lessons)
             self._evaluation = Evaluation(replace(self.eval_config, lessons=lessons), emit)
             self._evaluation.on_new_training_run(state)
@@ -73,9 +67,7 @@ class EvaluationHook(TrainerHook):
 
     def on_epoch_end(self, state: TrainerState) -> None:
         if self._evaluation is not None:
-            self._evaluation.glance_if_due(state)
-            if self._interval.is_due(state.epoch):
-                self._evaluation.on_epoch_end(state)
+            self._evaluation.on_epoch_end(state)
 
     def on_checkpoint_saved(self, state: TrainerState, checkpoint: CheckpointRecord) -> None:
         if self._evaluation is not None:

@@ -17,6 +17,9 @@ class Options:
     mode: Literal["in-process", "background", "remote"] = "in-process"
     """`in-process`: training waits. `background`: another process evaluates the checkpoints, and training goes on.
     `remote`: the server at `url` does."""
+    every: int | None = None
+    """Epochs between two full evaluations. None for about ten in a run: every 10 epochs of up to 100, every 20 of up to
+    200, and so on."""
     lessons: tuple[str, ...] = ()
     """The lessons of a full evaluation; empty means all."""
     n_examples: int = 64
@@ -44,6 +47,7 @@ class Options:
 
     def __post_init__(self) -> None:
         at_least_one = {
+            "every": 1 if self.every is None else self.every,
             "n_examples": self.n_examples,
             "samples_per_problem": self.samples_per_problem,
             "micro_every": 1 if self.micro_every is None else self.micro_every,
@@ -64,6 +68,13 @@ class Options:
                 raise ValueError(f"pass_at has {k}, but samples_per_problem is {self.samples_per_problem}")
         if self.mode == "remote" and not (self.url or "").startswith(("http://", "https://")):
             raise ValueError(f"mode is 'remote', so url must be an http(s) address, got {self.url!r}")
+
+    def full_interval(self, total_epochs: int | None) -> int:
+        """Epochs between two full evaluations of a run of this length."""
+        if self.every is not None:
+            return self.every
+        # Whole tens, so that an epoch that is evaluated is one that is saved.
+        return 10 * max(1, -(-(total_epochs or 0) // 100))
 
     def full_request(self) -> EvaluationRequest:
         return EvaluationRequest(

@@ -28,7 +28,7 @@ logger = logging.getLogger("hookline.evaluation")
 
 
 class Evaluation:
-    """Evaluates at its schedule and at the end: scores go into `state.eval_scores`, episodes into `replays/`.
+    """Evaluates every so many epochs and at the end: scores go into `state.eval_scores`, episodes into `replays/`.
 
     In process, whichever plugin answers `evaluate_policy` is asked; Hookline's trainer is one. Elsewhere, checkpoints
     are evaluated while training goes on, and scores come in when the next epoch begins.
@@ -44,6 +44,7 @@ class Evaluation:
         in_process = self.options.mode == "in-process"
         self._elsewhere = None if in_process else CheckpointEvaluations(self._begin_elsewhere)
         self._evaluated_at: tuple[int, int] | None = None
+        self._full: Interval | None = None
         self._micro = None if self.options.micro_every is None else Interval(self.options.micro_every)
         self._deadline: float | None = None
 
@@ -69,19 +70,18 @@ class Evaluation:
         if self._elsewhere is not None:
             self._publish_what_is_done(state)
 
-    @hookimpl(specname="on_epoch_end", scope="driver")
-    def glance_if_due(self, state: TrainerState) -> None:
-        """The glance has an interval of its own, besides the schedule of the full evaluation."""
+    @hookimpl(scope="driver")
+    def on_epoch_end(self, state: TrainerState) -> None:
         if self._micro is not None and self._micro.is_due(state.epoch):
             self._evaluate_here(state, self.options.micro_request())
-
-    @hookimpl(every=10, scope="driver")
-    def on_epoch_end(self, state: TrainerState) -> None:
-        request = self.options.full_request()
-        if self._elsewhere is None:
-            self._evaluate_here(state, request)
-        else:
-            self._elsewhere.want(request)
+        if self._full is None:
+            self._full = Interval(self.options.full_interval(state.total_epochs))
+        if self._full.is_due(state.epoch):
+            request = self.options.full_request()
+            if self._elsewhere is None:
+                self._evaluate_here(state, request)
+            else:
+                self._elsewhere.want(request)
 
     @hookimpl(scope="driver")
     def on_checkpoint_saved(self, state: TrainerState, checkpoint: CheckpointRecord) -> None:

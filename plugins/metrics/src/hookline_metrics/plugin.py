@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hookline_hookspecs import Emit, Every, HookContext, Rollout, TrainerState, hookimpl
 from hookline_hookspecs.redaction import redact, redact_text
@@ -22,6 +22,9 @@ from hookline_metrics.sinks.wanted import wanted_sinks
 __all__ = ["Metrics"]
 
 logger = logging.getLogger("hookline.metrics")
+
+COUNTERS: Final = ("current_epoch", "current_step", "total_steps")
+"""In the reports of steps, and in every row anyway."""
 
 
 class Metrics:
@@ -117,6 +120,8 @@ class Metrics:
             self._mention_lost_report()
             return
         numbers = report_data.copy()
+        for counter in COUNTERS:
+            numbers.pop(counter, None)
         moment = recording.moment
         moment.step = step
         moment.numbers = numbers

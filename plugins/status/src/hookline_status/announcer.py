@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from hookline_hookspecs import TrainerState, hookimpl
@@ -148,7 +147,7 @@ class Announcer:
     def tell_entry(self, state: TrainerState, event: str, entry: Entry) -> None:
         """An entry of `status.json`. The last of a run is never dropped."""
         kind = Kind.TERMINAL if entry.status in ("SUCCESS", "FAILURE") else Kind.EVENT
-        self._open(state).event(event, asdict(entry), kind)
+        self._open(state).event(event, entry.as_dict(), kind)
 
     def end(self) -> None:
         """Deliver what is left within 5 s of the run's end. What comes later opens a new delivery."""

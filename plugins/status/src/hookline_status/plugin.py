@@ -63,7 +63,7 @@ class Status:
     def on_new_training_run(self, state: TrainerState) -> None:
         self._loop_began = None
         message = f"run {state.run_id} has started" if state.run_id else "the run has started"
-        self._add(state, "on_new_training_run", "STARTED", message)
+        self._add(state, "on_new_training_run", "STARTED", redact_text(message))
 
     @hookimpl(background=True, scope="driver")
     def pre_training(self, state: TrainerState) -> None:
@@ -79,7 +79,7 @@ class Status:
 
     @hookimpl(background=True, scope="driver")
     def on_training_failed(self, state: TrainerState, error: BaseException) -> None:
-        self._add_last(state, "on_training_failed", "FAILURE", describe_error(error))
+        self._add_last(state, "on_training_failed", "FAILURE", redact_text(describe_error(error)))
 
     def _add_last(self, state: TrainerState, event: str, status: Literal["SUCCESS", "FAILURE"], message: str) -> None:
         try:
@@ -95,9 +95,13 @@ class Status:
         status: Literal["STARTED", "RUNNING", "SUCCESS", "FAILURE"],
         message: str,
     ) -> None:
+        """Add an entry.
+
+        :param message: one that holds words of others is redacted, which takes longer than all the rest of an entry.
+        """
         kpi = as_kpi(state.rollout_stats, state.loss_stats, state.eval_scores)
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Entry(date, status, redact_text(message), self._data(state, status == "RUNNING"), kpi)
+        entry = Entry(date, status, message, self._data(state, status == "RUNNING"), kpi)
         if self._announcer is not None:
             self._announcer.tell_entry(state, event, entry)
         if state.run_dir is None:

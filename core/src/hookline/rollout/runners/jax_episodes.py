@@ -1,32 +1,42 @@
-"""Whole episodes in a JAX-native environment, for evaluations: played side by side, once each, from start to end."""
+"""Whole episodes in a JAX-native environment, for evaluations: played side by side, once each, from start to end.
+
+A stretch of steps is one compiled scan, which keeps what happens in the first episodes. However long episodes are, the
+same scan is called again until all have ended: there is nothing to compile anew, and nothing to play twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hookline.policies import mlp_jax
 from hookline.policies.mlp import MLPPolicy
 from hookline.rollout.environments.jax_environment import JaxEnvironment
-from hookline.rollout.runners.jax_scan import Copies, start_copies, with_time_limit, within_bounds
+from hookline.rollout.runners.jax_scan import Copies, committed, start_copies, with_time_limit, within_bounds
 
-__all__ = ["Played", "play_episodes", "record_episodes"]
+__all__ = ["Played", "play_episodes"]
 
-Weights = Mapping[str, Any]
+STRETCH: Final = 128
+"""Steps of one scan."""
+START: Final = 2**32 - 1
+"""What the states that episodes start from are drawn with; a stretch is drawn with its number."""
 
 
 class Played(NamedTuple):
     """How each episode came out."""
 
-    returns: jax.Array
-    lengths: jax.Array
-    terminated: jax.Array
+    returns: np.ndarray
+    lengths: np.ndarray
+    terminated: np.ndarray
     """It ended by itself, and was not cut short."""
-    ended: jax.Array
+    ended: np.ndarray
+    record: dict[str, np.ndarray]
+    """What happened in the first episodes, (steps, episodes) each. What is there after an end is of no account."""
 
 
 class Playing(NamedTuple):
@@ -35,84 +45,78 @@ class Playing(NamedTuple):
     copies: Copies
     terminated: jax.Array
     ended: jax.Array
-    key: jax.Array
-    steps: jax.Array
 
 
-@partial(jax.jit, static_argnames=("environment", "policy", "episodes", "max_episode_steps", "step_limit", "greedy"))
 def play_episodes(
     environment: JaxEnvironment,
     policy: MLPPolicy,
-    weights: Weights,
+    weights: Mapping[str, Any],
     key: jax.Array,
     *,
     episodes: int,
+    recorded: int = 0,
     max_episode_steps: int | None,
     step_limit: int,
     greedy: bool,
 ) -> Played:
-    """Play so many episodes until all have ended, or for `step_limit` steps."""
-    step = _stepping(environment, policy, weights, episodes, max_episode_steps, greedy)
-    playing = jax.lax.while_loop(
-        lambda playing: ~playing.ended.all() & (playing.steps < step_limit),
-        lambda playing: step(playing)[0],
-        _start(environment, key, episodes),
-    )
-    return Played(playing.copies.returns, playing.copies.lengths, playing.terminated, playing.ended)
+    """Play so many episodes until all have ended, or for about `step_limit` steps.
 
-
-@partial(
-    jax.jit, static_argnames=("environment", "policy", "episodes", "max_episode_steps", "steps", "greedy", "recorded")
-)
-def record_episodes(
-    environment: JaxEnvironment,
-    policy: MLPPolicy,
-    weights: Weights,
-    key: jax.Array,
-    *,
-    episodes: int,
-    max_episode_steps: int | None,
-    steps: int,
-    greedy: bool,
-    recorded: int,
-) -> dict[str, jax.Array]:
-    """Play the same episodes as `play_episodes` with the same arguments, and keep what happened in the first ones.
-
-    How long they are must be known by then, since a record has a fixed size. Arrays are (steps, recorded).
+    :param recorded: of how many to keep observations, actions and rewards.
     """
-    step = _stepping(environment, policy, weights, episodes, max_episode_steps, greedy)
+    playing = committed(_start(environment, key, episodes))
+    records: list[dict[str, jax.Array]] = []
+    while len(records) * STRETCH < step_limit and not np.asarray(playing.ended).all():
+        playing, record = _play_on(
+            environment,
+            policy,
+            weights,
+            playing,
+            key,
+            np.uint32(len(records)),
+            recorded=recorded,
+            max_episode_steps=max_episode_steps,
+            greedy=greedy,
+        )
+        records.append(record)
+    copies, terminated, ended = jax.device_get(playing)
+    whole = {name: np.concatenate([np.asarray(own[name]) for own in records]) for name in records[0]}
+    return Played(copies.returns, copies.lengths, terminated, ended, whole)
 
-    def keep(playing: Playing, _: None) -> tuple[Playing, dict[str, jax.Array]]:
-        playing, happened = step(playing)
-        return playing, {name: array[:recorded] for name, array in happened.items()}
 
-    _, record = jax.lax.scan(keep, _start(environment, key, episodes), length=steps)
-    return record
-
-
+@partial(jax.jit, static_argnames=("environment", "episodes"))
 def _start(environment: JaxEnvironment, key: jax.Array, episodes: int) -> Playing:
-    start_key, key = jax.random.split(key)
     none = jnp.zeros(episodes, bool)
-    return Playing(start_copies(environment, start_key, episodes), none, none, key, jnp.zeros((), jnp.int32))
+    return Playing(start_copies(environment, jax.random.fold_in(key, START), episodes), none, none)
 
 
-def _stepping(
+@partial(jax.jit, static_argnames=("environment", "policy", "recorded", "max_episode_steps", "greedy"))
+def _play_on(
     environment: JaxEnvironment,
     policy: MLPPolicy,
-    weights: Weights,
-    episodes: int,
+    weights: Mapping[str, Any],
+    playing: Playing,
+    key: jax.Array,
+    stretch: np.uint32,
+    *,
+    recorded: int,
     max_episode_steps: int | None,
     greedy: bool,
-) -> Callable[[Playing], tuple[Playing, dict[str, jax.Array]]]:
-    def step(playing: Playing) -> tuple[Playing, dict[str, jax.Array]]:
-        copies, terminated, ended, key, steps = playing
-        key, noise_key, step_key = jax.random.split(key, 3)
+) -> tuple[Playing, dict[str, jax.Array]]:
+    """Take one stretch of steps; returns where it led to, and what happened in the first episodes."""
+    episodes = playing.ended.shape[0]
+    # In here, as all that is drawn: each call of JAX from Python costs more than the drawing.
+    noise_key, step_key = jax.random.split(jax.random.fold_in(key, stretch))
+    noise = None if greedy else mlp_jax.noise(policy, noise_key, (STRETCH, episodes))
+    step_keys = jax.random.split(step_key, (STRETCH, episodes))
+
+    def step(playing: Playing, chance: tuple[Any, jax.Array]) -> tuple[Playing, dict[str, jax.Array]]:
+        copies, terminated, ended = playing
+        noise, keys = chance
         outputs = mlp_jax.actor(policy, weights, copies.obs)
         if greedy:
             action = mlp_jax.greedy(policy, outputs)
         else:
-            action = mlp_jax.choose(policy, weights, outputs, mlp_jax.noise(policy, noise_key, (episodes,)))
-        keys = jax.random.split(step_key, episodes)
+            action = mlp_jax.choose(policy, weights, outputs, noise)
         after = jax.vmap(environment.step)(keys, copies.state, within_bounds(policy.actions, action))
         lengths = copies.lengths + ~ended
         after = with_time_limit(after, lengths, max_episode_steps)
@@ -120,6 +124,7 @@ def _stepping(
         happened = {"obs": copies.obs, "actions": action, "rewards": after.reward}
         terminated = jnp.where(ended, terminated, after.terminated)
         ended = ended | after.terminated | after.truncated
-        return Playing(Copies(after.state, after.obs, returns, lengths), terminated, ended, key, steps + 1), happened
+        played = Playing(Copies(after.state, after.obs, returns, lengths), terminated, ended)
+        return played, {name: array[:recorded] for name, array in happened.items()}
 
-    return step
+    return jax.lax.scan(step, playing, (noise, step_keys))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import jax
@@ -14,8 +14,8 @@ from hookline.rollout.errors import LessonError, RolloutError
 from hookline.rollout.lessons import Lesson
 from hookline.rollout.runners.control_arrays import check_rewards, control_rollout, played_episode
 from hookline.rollout.runners.control_policy import check_control_policy
-from hookline.rollout.runners.jax_episodes import Played, play_episodes, record_episodes
-from hookline.rollout.runners.jax_scan import Copies, scan_rollout, start_copies
+from hookline.rollout.runners.jax_episodes import play_episodes
+from hookline.rollout.runners.jax_scan import Copies, committed, scan_rollout, start_copies
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["EVALUATION_STEP_LIMIT", "JaxRunner"]
@@ -45,7 +45,7 @@ class JaxRunner:
     def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
         start_key, scan_key = jax.random.split(key)
         if self._copies is None:
-            self._copies = _committed(start_copies(self._environment, start_key, self._batch))
+            self._copies = committed(start_copies(self._environment, start_key, self._batch))
         self._copies, record = scan_rollout(
             self._environment,
             self._policy,
@@ -61,31 +61,33 @@ class JaxRunner:
         return control_rollout(self._lesson.lesson_id, self._environment.name, arrays, returns, lengths)
 
     def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
-        game = {
-            "environment": self._environment,
-            "policy": self._policy,
-            "weights": weights,
-            "key": key,
-            "episodes": asked.n_examples,
-            "max_episode_steps": self._lesson.max_episode_steps,
-            "greedy": asked.greedy,
-        }
-        played: Played = jax.device_get(play_episodes(**game, step_limit=EVALUATION_STEP_LIMIT))
+        played = play_episodes(
+            self._environment,
+            self._policy,
+            weights,
+            key,
+            episodes=asked.n_examples,
+            recorded=min(asked.replays, asked.n_examples),
+            max_episode_steps=self._lesson.max_episode_steps,
+            step_limit=EVALUATION_STEP_LIMIT,
+            greedy=asked.greedy,
+        )
         if not played.ended.all():
             raise LessonError(
                 f"lesson {self._lesson.lesson_id!r}: {int((~played.ended).sum())} of {asked.n_examples} episodes in "
                 f"{self._environment.name!r} did not end in {EVALUATION_STEP_LIMIT} steps; "
                 "give the lesson max_episode_steps"
             )
-        check_rewards(self._lesson.lesson_id, self._environment.name, np.asarray(played.returns)[None])
+        check_rewards(self._lesson.lesson_id, self._environment.name, played.returns[None])
         episodes = [
             played_episode(self._environment.name, reward, length, truncated=not terminated)
             for reward, length, terminated in zip(
                 played.returns.tolist(), played.lengths.tolist(), played.terminated.tolist(), strict=True
             )
         ]
-        if asked.replays > 0:
-            _record(episodes[: asked.replays], game)
+        for index, episode in enumerate(episodes[: asked.replays]):
+            length = episode.metadata["length"]
+            episode.arrays.update({name: array[:length, index].copy() for name, array in played.record.items()})
         return episodes
 
     def state_dict(self) -> dict[str, Any] | None:
@@ -106,25 +108,7 @@ class JaxRunner:
                 f"{self._environment.name!r}; restore it with the config that it was saved with"
             )
         restored = [value.astype(leaf.dtype) for value, leaf in zip(saved, leaves, strict=True)]
-        self._copies = _committed(jax.tree.unflatten(structure, restored))
+        self._copies = committed(jax.tree.unflatten(structure, restored))
 
     def close(self) -> None:
         self._copies = None
-
-
-def _record(episodes: Sequence[Episode], game: Mapping[str, Any]) -> None:
-    """Play the same game once more, and keep what happens in its first episodes."""
-    longest = max(episode.metadata["length"] for episode in episodes)
-    # A power of two, since every new number of steps is compiled anew.
-    steps = 1 << (longest - 1).bit_length()
-    record = record_episodes(**game, steps=steps, recorded=len(episodes))
-    arrays = {name: np.asarray(array) for name, array in record.items()}
-    for index, episode in enumerate(episodes):
-        length = episode.metadata["length"]
-        episode.arrays.update({name: array[:length, index].copy() for name, array in arrays.items()})
-
-
-def _committed(copies: Copies) -> Copies:
-    """The copies committed to the device of the weights, as a rollout leaves them: jit compiles once for both."""
-    placed: Copies = jax.device_put(copies, jax.devices()[0])
-    return placed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,10 @@ from hookline.policies.actions import Actions, Continuous
 from hookline.policies.mlp import MLPPolicy
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 
-__all__ = ["Copies", "next_values_of", "scan_rollout", "start_copies", "with_time_limit", "within_bounds"]
+__all__ = ["Copies", "committed", "next_values_of", "scan_rollout", "start_copies", "with_time_limit", "within_bounds"]
 
 Weights = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Copies(NamedTuple):
@@ -33,6 +34,12 @@ def start_copies(environment: JaxEnvironment, key: jax.Array, copies: int) -> Co
     """Fresh copies at the start of an episode."""
     state, obs = jax.vmap(environment.reset)(jax.random.split(key, copies))
     return Copies(state, obs, jnp.zeros(copies), jnp.zeros(copies, jnp.int32))
+
+
+def committed(tree: T) -> T:
+    """Arrays committed to the device of the weights, as a scan leaves them: it is compiled once for both."""
+    placed: T = jax.device_put(tree, jax.devices()[0])
+    return placed
 
 
 @partial(jax.jit, static_argnames=("environment", "policy", "steps", "max_episode_steps"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Final
 
 __all__ = ["cartpole_animation", "trajectory_plot"]
@@ -16,10 +16,14 @@ LABEL: Final = 130
 COLOURS: Final = ("#2b7bba", "#d9822b", "#3a9a5b", "#b8433f", "#7d5ba6", "#8a6d3b", "#c06fa4", "#777777")
 MOST_OBSERVATIONS: Final = 8
 MOST_ACTIONS: Final = 4
+MOST_POINTS: Final = 200
+"""Of a strip."""
 
 TRACK: Final = 2.4
 """How far CartPole's cart may go to either side."""
 SECONDS_PER_STEP: Final = 0.02
+STEPS_PER_FRAME: Final = 2
+"""25 frames a second."""
 
 
 def trajectory_plot(observations: Sequence[Any], actions: Sequence[Any], rewards: Sequence[float | None]) -> str:
@@ -39,9 +43,11 @@ def _strip(index: int, name: str, values: Sequence[float | None]) -> str:
     numbers = [value for value in values if value is not None]
     low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     span, last = (high - low) or 1.0, max(len(values) - 1, 1)
+    # Points closer than that are one to the eye, and each takes time that training waits for.
+    stride = 1 + len(values) // MOST_POINTS
     points = " ".join(
         f"{WIDTH * step / last:.1f},{HEIGHT - 4 - (HEIGHT - 8) * (value - low) / span:.1f}"
-        for step, value in enumerate(values)
+        for step, value in islice(enumerate(values), 0, None, stride)
         if value is not None
     )
     colour = COLOURS[index % len(COLOURS)]
@@ -60,8 +66,9 @@ def cartpole_animation(observations: Sequence[Sequence[float]]) -> str:
     if not observations or len(observations[0]) != 4:
         return ""
     duration = f"{max(len(observations), 2) * SECONDS_PER_STEP:.2f}s"
-    places = ";".join(f"{TRACK * scale + row[0] * scale:.1f} {ground}" for row in observations)
-    angles = ";".join(f"{math.degrees(row[2]):.2f}" for row in observations)
+    shown = observations[::STEPS_PER_FRAME]
+    places = ";".join(f"{TRACK * scale + row[0] * scale:.1f} {ground}" for row in shown)
+    angles = ";".join(f"{math.degrees(row[2]):.2f}" for row in shown)
     first_place, first_angle = places.split(";")[0], angles.split(";")[0]
     timing = f'dur="{duration}" repeatCount="indefinite" calcMode="discrete"'
     return (

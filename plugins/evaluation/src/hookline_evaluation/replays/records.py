@@ -73,18 +73,35 @@ def _image(frame: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as strict JSON can hold it: arrays as lists, what is no finite number as null, the unknown as text."""
+    """A value as strict JSON can hold it: arrays as lists, what is no finite number as null, the unknown as text.
+
+    Numbers have six digits: more than a plot can show, and a third of the file.
+    """
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, str):
         return str(value)
     if isinstance(value, float):
-        # Six digits are more than a plot can show, and a third of the file.
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(inner) for inner in value]
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return _plain_array(value)
     return str(value)
+
+
+def _plain_array(array: Any) -> Any:
+    """An array as lists. All at once: an episode has thousands of numbers, and training waits for them."""
+    import numpy  # not at the module's head: whoever lists plugins has no arrays
+
+    numbers = numpy.asarray(array)
+    if numbers.dtype.kind != "f":
+        return plain(numbers.tolist())
+    numbers = numbers.astype(numpy.float64)
+    finite = numpy.isfinite(numbers)
+    sizes = numpy.abs(numpy.where(finite & (numbers != 0), numbers, 1.0))
+    unit = 10.0 ** (5 - numpy.floor(numpy.log10(sizes)))
+    rounded = numpy.rint(numpy.where(finite, numbers, 0.0) * unit) / unit
+    return (rounded if finite.all() else numpy.where(finite, rounded, None)).tolist()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,16 +50,16 @@ class SQLiteSink:
         """Add all numbers of these reports, or none."""
         values: list[Any] = []
         for step, epoch, numbers, time in reports:
-            for name, number in numbers.items():
-                values += (step, epoch, name, number, time)
+            rows = zip(repeat(step), repeat(epoch), numbers, numbers.values(), repeat(time), strict=False)
+            values.extend(chain.from_iterable(rows))
         with self._connection as connection:
             # The module gives up the interpreter's lock for each statement, and has to win it back from the training
             # thread: few statements with many rows, rather than one for each row.
-            start, rows = 0, len(values) // 5
+            start, left = 0, len(values) // 5
             for chunk in CHUNKS:
-                while rows >= chunk:
+                while left >= chunk:
                     connection.execute(_insert(chunk), values[start : start + 5 * chunk])
-                    start, rows = start + 5 * chunk, rows - chunk
+                    start, left = start + 5 * chunk, left - chunk
 
     def close(self) -> None:
         """Move the log into the database file and close it."""

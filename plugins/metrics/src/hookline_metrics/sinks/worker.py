@@ -26,8 +26,7 @@ FLUSH_SECONDS: Final = 0.25
 CAPACITY: Final = 50_000
 """Reports that may wait for a sink that hangs, some tens of megabytes. More are lost, and counted."""
 
-COUNTERS: Final = frozenset({"current_epoch", "current_step", "total_steps"})
-"""In the reports of steps, and in every row anyway."""
+FLOAT: Final = frozenset({float})
 
 
 class SinkWorker:
@@ -44,7 +43,7 @@ class SinkWorker:
         """What the sink raised last, None once it works again."""
         self._open_sink = open_sink
         self._sink: Sink | None = None
-        self._waiting: deque[tuple[int, int | None, Mapping[str, Any], float]] = deque()
+        self._waiting: deque[Report] = deque()
         self._unwritten: list[Report] = []
         self._held_step: int | None = None
         self._is_given_up = False
@@ -59,7 +58,7 @@ class SinkWorker:
     def put(self, step: int, epoch: int | None, numbers: Mapping[str, Any], now: float) -> None:
         """Have a report written soon. Never waits. `numbers` must not change afterwards."""
         if len(self._waiting) < CAPACITY and not self._is_given_up:
-            self._waiting.append((step, epoch, numbers, now))
+            self._waiting.append(Report(step, epoch, numbers, now))
         else:
             self.lost += 1
 
@@ -119,18 +118,22 @@ class SinkWorker:
                 while count and waiting[count - 1][0] == newest:
                     count -= 1
         for _ in range(count):
-            step, epoch, numbers, now = waiting.popleft()
-            self._unwritten.append(Report(int(step), epoch, self._scalars(numbers), now))
+            report = waiting.popleft()
+            # Nearly always: and what is done for each number holds up training, since one lock is for all threads.
+            is_plain = type(report.step) is int and FLOAT.issuperset(map(type, report.numbers.values()))
+            self._unwritten.append(report if is_plain else self._converted(report))
 
-    def _scalars(self, numbers: Mapping[str, Any]) -> dict[str, float]:
+    def _converted(self, report: Report) -> Report:
+        return report._replace(step=int(report.step), numbers=self._scalars(report.numbers))
+
+    def _scalars(self, numbers: Mapping[str, Any]) -> Mapping[str, float]:
         scalars = {}
         for name, value in numbers.items():
-            number = value if type(value) is float else as_scalar(value)
-            if number is None:
-                if value is not None:
-                    self._mention(f"metric {name!r} is a {type(value).__name__} and no number: it is left out")
-            elif name not in COUNTERS:
+            number = as_scalar(value)
+            if number is not None:
                 scalars[name] = number
+            elif value is not None:
+                self._mention(f"metric {name!r} is a {type(value).__name__} and no number: it is left out")
         return scalars
 
     def _attempt(self, act: Callable[[], object]) -> bool:
