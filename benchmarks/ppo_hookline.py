@@ -1,24 +1,27 @@
 """The trainer on CartPole, as the contender of `ppo.py`.
 
 python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints median steps per second
-python benchmarks/ppo_hookline.py plugins ITERATIONS none|all|background RUN_DIR    # the same; median and mean
+python benchmarks/ppo_hookline.py plugins SETTINGS BLOCKS ITERATIONS RUN_DIR    # by turns with all plugins and none
 python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean of 475; prints steps taken
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
 import sys
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
-import hookline
 from hookline import PluginManager, hookimpl
 from hookline.plugins.settings import Settings
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
+from hookline.session.opening import plugins_for_a_run
 from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig, task
+from hookline.training.tasks.cartpole import cartpole
 from hookline_hookspecs import Rollout, TrainerState
 
 STEPS = 4 * 128
@@ -26,7 +29,8 @@ STEPS = 4 * 128
 FIVE = ("metrics", "checkpoint", "evaluation", "status", "verify-length", "verify-toxicity", "verify-coherence",
         "verify-factual")  # fmt: skip
 """The plugins of this repository; the verifiers are four."""
-LESSONS = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
+LESSONS = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None, heeds_evaluations=False)
+"""One lesson that goes on whatever comes of evaluations, so that all runs are of one length."""
 
 
 class Stopwatch:
@@ -38,6 +42,41 @@ class Stopwatch:
     @hookimpl
     def on_epoch_end(self) -> None:
         self.times.append(time.perf_counter())
+
+
+class OnAndOff:
+    """Takes the plugins out of the run for some iterations, lets them in for as many, and so on, and times each block.
+
+    Two processes differ in speed by more than plugins cost, and so do two minutes of one process on a machine that
+    others use too. Blocks of one run that follow each other differ least.
+    """
+
+    def __init__(self, plugins: PluginManager, iterations: int) -> None:
+        self.blocks: list[tuple[bool, float]] = []
+        """Whether the plugins were on, and seconds per iteration."""
+        self._plugins = plugins
+        self._iterations = iterations
+        self._taken_out: dict[str, object] = {}
+        self._ended = -iterations  # twice as many at first, with all that is compiled on the way
+        self._began: float | None = None
+
+    @hookimpl(trylast=True)
+    def on_epoch_end(self) -> None:
+        self._ended += 1
+        if self._ended % self._iterations or self._ended == 0:
+            return
+        now = time.perf_counter()
+        if self._began is not None:
+            self.blocks.append((not self._taken_out, (now - self._began) / self._iterations))
+        if self._taken_out:
+            for name, plugin in self._taken_out.items():
+                self._plugins.register(plugin, name)
+            self._taken_out = {}
+        else:
+            self._taken_out = {name: self._plugins.get_plugin(name) for name in FIVE}
+            for name in FIVE:
+                self._plugins.unregister(name=name)
+        self._began = time.perf_counter()
 
 
 @task(
@@ -60,24 +99,32 @@ def rate(iterations: int) -> float:
     return STEPS / statistics.median(after - before for before, after in itertools.pairwise(times))
 
 
-def rate_with_plugins(iterations: int, which: str, run_dir: Path) -> str:
-    """Environment steps per second, of the median iteration and over all of them, the first one left out.
+@task(
+    losses=cartpole.config.losses,
+    optimizer=OptimizerConfig(learning_rate=3e-4),  # slow, since the run goes on long after the pole is balanced
+    rollout=cartpole.config.rollout,
+)
+def larger(config: TrainerConfig, plugins: PluginManager) -> Trainer:
+    """CartPole with the batches of `hookline train cartpole`."""
+    return Trainer(config, LESSONS, plugins=plugins)
 
-    :param which: `none`, or `all` of the installed plugins, whose evaluations are made `background` or not.
+
+def cost_of_plugins(settings: str, blocks: int, iterations: int, run_dir: Path) -> list[tuple[bool, float]]:
+    """Seconds per iteration in each block, and whether the plugins were on in it.
+
+    Evaluations are as frequent as by default in a run of 1000 iterations; all else is as the plugins have it.
     """
-    options = {"metrics": {"progress": "off"}, "evaluation": {"mode": "background" if which != "all" else "in-process"}}
-    settings = Settings(options=options, allowed={} if which == "none" else dict.fromkeys(FIVE, "the benchmark"))
-    stopwatch = Stopwatch()
-    hookline.train(
-        f"{__file__}:cleanrl",
-        epochs=iterations,
-        run_dir=run_dir,
-        hooks=[stopwatch],
-        settings=settings,
-    )
-    times = stopwatch.times
-    median = statistics.median(after - before for before, after in itertools.pairwise(times))
-    return f"{STEPS / median} {STEPS * (len(times) - 1) / (times[-1] - times[0])}"
+    options: dict[str, dict[str, Any]] = {"metrics": {"progress": "off"}, "evaluation": {"every": 100}}
+    allowed = dict.fromkeys(FIVE, "the benchmark")
+    with plugins_for_a_run(settings=Settings(options=options, allowed=allowed)) as plugins:
+        trainer = TASKS[settings].trainer(plugins, epochs=(blocks + 2) * iterations + 1, run_dir=run_dir)
+        measured = OnAndOff(plugins, iterations)
+        trainer.add_hook(measured)
+        trainer.train()
+    return measured.blocks
+
+
+TASKS = {"cleanrl": cleanrl, "larger": larger}
 
 
 class SolvedError(Exception):
@@ -130,6 +177,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "rate":
         print(rate(int(sys.argv[2])))
     elif sys.argv[1] == "plugins":
-        print(rate_with_plugins(int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])))
+        print(json.dumps(cost_of_plugins(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5]))))
     else:
         print(solve(int(sys.argv[2]), Path(sys.argv[3])))

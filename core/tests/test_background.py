@@ -42,6 +42,31 @@ def test_calls_come_in_order_on_a_thread_of_the_plugins_own(hookline_manager: Pl
     assert recorder.seen == [(step, "hookline-recorder") for step in range(20)]
 
 
+def test_calls_of_a_short_while_wait_for_each_other(
+    hookline_manager: PluginManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hookline.plugins.background.GATHER_SECONDS", 3600.0)
+    recorder = Recorder()
+    hookline_manager.register(recorder)
+    emit_step(hookline_manager, TrainerState(step=0))
+    assert not recorder.started.wait(0.2)
+    emit_step(hookline_manager, TrainerState(step=1))
+    assert hookline_manager.drain() == []  # whoever waits for them, they do not keep waiting
+    assert [step for step, _ in recorder.seen] == [0, 1]
+
+
+def test_many_calls_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookline.plugins.background.GATHER_SECONDS", 3600.0)
+    manager = PluginManager(background_capacity=4)
+    recorder = Recorder()
+    manager.register(recorder, "recorder")
+    for step in range(2):
+        emit_step(manager, TrainerState(step=step))
+    assert recorder.started.wait(20)
+    manager.close()
+    assert not manager.faults.dropped
+
+
 def test_a_call_sees_the_state_as_it_was_when_the_event_was_emitted(hookline_manager: PluginManager) -> None:
     gate = threading.Event()
     recorder = Recorder(gate)

@@ -140,7 +140,15 @@ def test_what_is_recorded_of_an_episode_is_what_was_played_however_long_it_is() 
     balancing = {"actor.0.weight": [[0.1, 0.5, 2.0, 1.0]], "actor.1.weight": [[-9.0], [9.0]]}
     weights = policy.initial_weights() | {name: np.asarray(own, np.float32) for name, own in balancing.items()}
     played = play_episodes(
-        CARTPOLE, policy, to_jax(weights), KEY, episodes=6, recorded=3, max_episode_steps=None, step_limit=1000, greedy=True
+        CARTPOLE,
+        policy,
+        to_jax(weights),
+        KEY,
+        episodes=6,
+        recorded=3,
+        max_episode_steps=None,
+        step_limit=1000,
+        greedy=True,
     )
     assert played.lengths[:3].min() > 128
     assert played.record["obs"].shape[1:] == (3, 4)

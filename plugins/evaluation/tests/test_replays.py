@@ -15,13 +15,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from hookline.plugins import PluginManager
 from hookline_evaluation import Evaluation
 from hookline_evaluation.replays.page import replay_page
 from hookline_evaluation.replays.png import encode_png
-from hookline_evaluation.replays.records import episode_record
+from hookline_evaluation.replays.records import episode_record, plain
 from hookline_evaluation.replays.writing import write_replay
 from hookline_hookspecs import Episode, ReplayRecord, TrainerState
 
@@ -235,3 +236,20 @@ def test_a_replay_is_uploaded_to_the_run_of_wandb(
         ["latest", "epoch-000003"],
     )
     assert sorted(artifact.manifest.entries) == ["epoch-000003.html", "epoch-000003.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (numpy.float32([[0.1234567, -98765432.0], [0.0, 1e-30]]), [[0.123457, -98765400.0], [0.0, 1e-30]]),
+        (numpy.float64([math.nan, 2.5, -math.inf]), [None, 2.5, None]),
+        (numpy.float32(1.1), 1.1),
+        (numpy.array(math.nan), None),
+        (numpy.array([[1, 0]]), [[1, 0]]),
+        (numpy.array([True]), [True]),
+    ],
+)
+def test_arrays_are_kept_as_lists_of_numbers_with_six_digits(values: Any, kept: Any) -> None:
+    found = plain(values)
+    assert found == pytest.approx(kept, rel=1e-12) if isinstance(found, float) else found == kept
+    assert json.loads(json.dumps(found, allow_nan=False)) == found

@@ -22,9 +22,9 @@ __all__ = ["Background", "freeze"]
 
 logger = logging.getLogger("hookline.plugins")
 
-GATHER_SECONDS: Final = 0.1
-"""How long calls may wait for others. Whenever a thread wakes up it takes the interpreter's lock away from training, and
-that costs more than most calls do: better once for several."""
+GATHER_SECONDS: Final = 0.25
+"""How long calls may wait for others. A thread that wakes up takes the interpreter's lock away from training, and that
+costs more than most calls do: better once for several."""
 
 
 def freeze(arguments: Mapping[str, Any]) -> dict[str, Any]:

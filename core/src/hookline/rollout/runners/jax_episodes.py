@@ -113,10 +113,7 @@ def _play_on(
         copies, terminated, ended = playing
         noise, keys = chance
         outputs = mlp_jax.actor(policy, weights, copies.obs)
-        if greedy:
-            action = mlp_jax.greedy(policy, outputs)
-        else:
-            action = mlp_jax.choose(policy, weights, outputs, noise)
+        action = mlp_jax.greedy(policy, outputs) if greedy else mlp_jax.choose(policy, weights, outputs, noise)
         after = jax.vmap(environment.step)(keys, copies.state, within_bounds(policy.actions, action))
         lengths = copies.lengths + ~ended
         after = with_time_limit(after, lengths, max_episode_steps)

@@ -97,11 +97,14 @@ def _plain_array(array: Any) -> Any:
     import numpy  # not at the module's head: whoever lists plugins has no arrays
 
     numbers = numpy.asarray(array)
-    if numbers.dtype.kind != "f":
+    if numbers.dtype.kind != "f" or numbers.ndim == 0:
         return plain(numbers.tolist())
     numbers = numbers.astype(numpy.float64)
     finite = numpy.isfinite(numbers)
     sizes = numpy.abs(numpy.where(finite & (numbers != 0), numbers, 1.0))
     unit = 10.0 ** (5 - numpy.floor(numpy.log10(sizes)))
-    rounded = numpy.rint(numpy.where(finite, numbers, 0.0) * unit) / unit
-    return (rounded if finite.all() else numpy.where(finite, rounded, None)).tolist()
+    rounded: Any = numpy.rint(numpy.where(finite, numbers, 0.0) * unit) / unit
+    if not finite.all():
+        rounded = rounded.astype(object)
+        rounded[~finite] = None
+    return rounded.tolist()

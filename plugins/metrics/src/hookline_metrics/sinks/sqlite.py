@@ -35,8 +35,8 @@ SCHEMA: Final = (
     "CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics(name, step)",
 )
 
-CHUNKS: Final = tuple(2**power for power in range(9, -1, -1))
-"""How many rows one statement has: as many as are left allow. Each is prepared once."""
+MOST_ROWS: Final = 6000
+"""Of one statement, which may have 32766 values."""
 
 
 class SQLiteSink:
@@ -50,29 +50,25 @@ class SQLiteSink:
         """Add all numbers of these reports, or none."""
         values: list[Any] = []
         for step, epoch, numbers, time in reports:
-            rows = zip(repeat(step), repeat(epoch), numbers, numbers.values(), repeat(time), strict=False)
-            values.extend(chain.from_iterable(rows))
+            columns = repeat(step), repeat(epoch), numbers, numbers.values(), repeat(time)
+            values.extend(chain.from_iterable(zip(*columns, strict=False)))
         with self._connection as connection:
             # The module gives up the interpreter's lock for each statement, and has to win it back from the training
-            # thread: few statements with many rows, rather than one for each row.
-            start, left = 0, len(values) // 5
-            for chunk in CHUNKS:
-                while left >= chunk:
-                    connection.execute(_insert(chunk), values[start : start + 5 * chunk])
-                    start, left = start + 5 * chunk, left - chunk
+            # thread: one with many rows, though it has to be prepared anew, rather than many with few.
+            for start in range(0, len(values), 5 * MOST_ROWS):
+                part = values[start : start + 5 * MOST_ROWS]
+                rows = ",".join(["(?,?,?,?,?)"] * (len(part) // 5))
+                connection.execute(f"INSERT INTO metrics VALUES {rows}", part)
 
     def close(self) -> None:
         """Move the log into the database file and close it."""
         self._connection.close()
 
 
-def _insert(rows: int) -> str:
-    return f"INSERT INTO metrics VALUES {','.join(['(?,?,?,?,?)'] * rows)}"
-
-
 def _open(path: Path) -> sqlite3.Connection:
     # The sink's thread opens, writes and closes; at the end of the interpreter another may have to close.
-    connection = sqlite3.connect(path, check_same_thread=False)
+    # Few statements are kept, for they are long and hardly ever the same.
+    connection = sqlite3.connect(path, check_same_thread=False, cached_statements=4)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         # In a write-ahead log this loses commits to a power cut at worst, never to a kill, and saves an fsync each.

@@ -20,8 +20,8 @@ __all__ = ["FLUSH_SECONDS", "SinkWorker"]
 
 logger = logging.getLogger("hookline.metrics")
 
-FLUSH_SECONDS: Final = 0.25
-"""Between two looks. A report may wait for two of them, so that a kill costs half a second and no more."""
+FLUSH_SECONDS: Final = 0.5
+"""Between two looks. A report may wait for two of them, so that a kill costs a second and no more."""
 
 CAPACITY: Final = 50_000
 """Reports that may wait for a sink that hangs, some tens of megabytes. More are lost, and counted."""
