@@ -90,7 +90,8 @@ def hookimpl(
 
     :param every: run once per so many ticks of the event's clock; short for `schedule=Every(every)`.
     :param schedule: run on these ticks only: `Every`, `Cycle`, `At`, combined with `|` and `&`.
-    :param background: run off the training thread, with a frozen view of the state. An `async def` always does.
+    :param background: run off the training thread, within a fraction of a second, with a frozen view of the state. An
+        `async def` always does.
     :param scope: run on fewer ranks than the event does; `"driver"` is rank 0 only.
     :param tryfirst: run before the implementations that do not say so.
     :param trylast: run after the implementations that do not say so.

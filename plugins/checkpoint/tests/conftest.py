@@ -67,8 +67,7 @@ def checkpoint(hookline_manager: PluginManager) -> Callable[..., Checkpoint]:
     """Registers the plugin: `checkpoint(keep_last=2)`. A second one takes the place of the first."""
 
     def register(**options: Any) -> Checkpoint:
-        # The epochs of these runs take no time.
-        plugin = Checkpoint(Options(**{"least_seconds": 0.0, **options}), hookline_manager.emit)
+        plugin = Checkpoint(Options(**options), hookline_manager.emit)
         if hookline_manager.has_plugin("checkpoint"):
             hookline_manager.replace("checkpoint", plugin)
         else:

@@ -49,32 +49,6 @@ def test_it_saves_every_ten_epochs(
     assert saved_epochs(tmp_path) == ["epoch-000020", "epoch-000030"]
 
 
-def test_a_save_that_is_due_soon_after_another_is_left_out_unless_there_are_new_scores(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
-) -> None:
-    plugin = checkpoint(least_seconds=3600.0, keep_last=9)
-    for epoch in range(45):
-        state = run(epoch=epoch, eval_scores={"success": 0.5} if epoch >= 25 else {})
-        hookline_manager.emit.on_epoch_end(state=state)
-    assert [state.epoch, plugin.checkpoint_manager.is_saved(state)] == [44, False]
-    hookline_manager.emit.on_training_complete(state=state)
-    # The first, the first with new scores, and the end of the run.
-    assert saved_epochs(tmp_path) == ["epoch-000010", "epoch-000030", "epoch-000044"]
-
-
-def test_a_hook_that_was_given_an_interval_keeps_to_it(
-    hookline_manager: PluginManager, run: Run, tmp_path: Path
-) -> None:
-    hook = CheckpointHook(CheckpointManager(tmp_path, keep_last=9), 5, 0)
-    hook.use_emit(hookline_manager.emit)
-    hookline_manager.register(hook)
-    for epoch in range(12):
-        state = run(epoch=epoch)
-        hookline_manager.emit.on_epoch_end(state=state)
-    hookline_manager.emit.on_training_failed(state=state, error=RuntimeError())
-    assert saved_epochs(tmp_path) == ["epoch-000005", "epoch-000010"]
-
-
 def test_it_tells_others_where_the_checkpoint_is_once_it_is_durable(
     checkpoint: Register,
     hookline_manager: PluginManager,

@@ -156,7 +156,6 @@ def test_a_checkpoint_just_saved_is_kept_though_damaged_ones_are_newer(tmp_path:
     ("options", "problem"),
     [
         ({"keep_last": 0}, "keep_last must be at least 1, got 0"),
-        ({"least_seconds": -1.0}, "least_seconds must be at least 0, got -1"),
         ({"keep_best": -1}, "keep_best must be at least 0, got -1"),
         ({"keep_best": 2}, r"keep_best needs best_metric, the name of a score in state\.eval_scores"),
         ({"wandb_every": -5}, "wandb_every must be at least 0, got -5"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
@@ -39,8 +38,6 @@ class CheckpointManager:
         self._saver: Saver | None = None
         self._uploads = Uploads()
         self._latest: CheckpointRecord | None = None
-        self._started_at = -math.inf
-        self._started_with: Mapping[str, float] = {}
         self._damaged: list[Path] = []
         self._has_missed_metric = False
 
@@ -60,7 +57,6 @@ class CheckpointManager:
         """A run begins. A new one is kept from mixing its checkpoints with those of another."""
         folder = self.folder(state)
         self._saver, self._latest, self._damaged = None, None, []
-        self._started_at = -math.inf
         self._uploads = Uploads()
         if folder is None:
             logger.warning("the run has no folder, so no checkpoints are saved")
@@ -76,11 +72,6 @@ class CheckpointManager:
     def is_writing(self) -> bool:
         """Whether a checkpoint is still being written, so that the next cannot be taken yet."""
         return self._saver is not None and self._saver.is_writing
-
-    def is_too_soon(self, state: TrainerState) -> bool:
-        """Whether the save before is so recent that another one is not worth its time. New scores always are."""
-        is_recent = time.monotonic() - self._started_at < self.options.least_seconds
-        return is_recent and _finite(state.eval_scores) == self._started_with
 
     def is_saved(self, state: TrainerState) -> bool:
         """Whether the newest checkpoint is of just this moment."""
@@ -104,7 +95,6 @@ class CheckpointManager:
         assert saver is not None
         metrics = _finite(state.eval_scores)
         self._look_for_metric(metrics)
-        self._started_at, self._started_with = time.monotonic(), metrics
         saver.start(
             Contents(
                 run_id=state.run_id,

@@ -22,8 +22,6 @@ class Options:
     """The evaluation score that says which are the best, as it is named in `state.eval_scores`."""
     best_mode: Literal["max", "min"] = "max"
     """Whether the greatest score is the best, or the least."""
-    least_seconds: float = 1.0
-    """Between two saves: one that is due sooner is left out, unless there are new scores. 0 leaves out none."""
     when_busy: Literal["wait", "skip"] = "wait"
     """What a save does when the one before is still being written: have training wait for it, or leave itself out."""
     wandb_every: int = 50
@@ -36,8 +34,6 @@ class Options:
             raise ValueError(f"keep_best must be at least 0, got {self.keep_best}")
         if self.keep_best and self.best_metric is None:
             raise ValueError("keep_best needs best_metric, the name of a score in state.eval_scores")
-        if not self.least_seconds >= 0:
-            raise ValueError(f"least_seconds must be at least 0, got {self.least_seconds}")
         if self.wandb_every < 0:
             raise ValueError(f"wandb_every must be at least 0, got {self.wandb_every}")
 

@@ -18,5 +18,4 @@ class Checkpoint(CheckpointMoments):
 
     @hookimpl(every=10, scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
-        if not self.checkpoint_manager.is_too_soon(state):
-            self.save_if_free(state)
+        self.save_if_free(state)
