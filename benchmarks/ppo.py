@@ -3,7 +3,7 @@
     python benchmarks/ppo.py [--json FILE]
 
 Both contenders of the first table have CleanRL's hyperparameters and take turns, each in processes of its own and for
-as many iterations; a round's ratio is that of their median iterations, and the median round counts. The second table is
+as many iterations; a round's ratio is that of their median iterations, and the median round counts. The last table is
 of whole processes, from start to end, each contender with settings that suit it; a run ends when the last 100 episodes
 that training itself played have a mean return of 475. Our settings were chosen on seeds 0 to 2, and are judged on
 others. JAX's compilation cache is warm, and torch has one thread.

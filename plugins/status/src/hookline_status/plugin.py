@@ -61,11 +61,10 @@ class Status:
 
     @hookimpl(background=True, scope="driver")
     def on_new_training_run(self, state: TrainerState) -> None:
-        self._loop_began = None
         message = f"run {state.run_id} has started" if state.run_id else "the run has started"
         self._add(state, "on_new_training_run", "STARTED", redact_text(message))
 
-    @hookimpl(background=True, scope="driver")
+    @hookimpl(scope="driver")  # not in the background, which comes to it late: the time of epochs is counted from here
     def pre_training(self, state: TrainerState) -> None:
         self._loop_began, self._first_epoch = time.monotonic(), state.epoch
 
