@@ -49,6 +49,15 @@ def test_logprobs_are_those_of_a_plain_forward_over_the_whole_text(weights, prom
     assert len(set(sampled.tokens[sampled.valid].tolist())) > 3
 
 
+def test_many_samples_of_a_prompt_are_those_of_as_many_equal_prompts(weights, prompts) -> None:
+    together, apart = draw(weights, prompts, samples=3), draw(weights, np.repeat(prompts, 3, axis=0))
+    np.testing.assert_array_equal(together.tokens, apart.tokens)
+    np.testing.assert_array_equal(together.valid, apart.valid)
+    np.testing.assert_allclose(together.logprobs, apart.logprobs, atol=1e-5)
+    of_each_prompt = together.tokens.reshape(16, 3, NEW)
+    assert (of_each_prompt != of_each_prompt[:, :1]).any(), "its samples differ"
+
+
 def test_greedy_takes_the_likeliest_token_of_a_plain_forward_at_every_step(weights, prompts) -> None:
     sampled = draw(weights, prompts, greedy=True)
     tokens, valid = prompts, prompts != PAD

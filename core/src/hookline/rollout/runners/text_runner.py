@@ -53,11 +53,9 @@ class TextRunner:
     def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
         problem_key, sample_key = jax.random.split(key)
         problems = self._draw(problem_key, self._prompts)
-        groups = np.repeat(np.arange(self._prompts), self._sampling.samples_per_prompt)
-        arrays = self._sample([problems[group] for group in groups], weights, sample_key, greedy=False)
-        episodes = [self._episode(problems[group], int(group), arrays, row) for row, group in enumerate(groups)]
-        rewards = np.array([math.nan if e.reward is None else e.reward for e in episodes], np.float32)
-        arrays |= {"rewards": rewards, "groups": groups.astype(np.int32)}
+        arrays = self._sample(problems, self._sampling.samples_per_prompt, weights, sample_key, greedy=False)
+        episodes = self._episodes(problems, arrays)
+        arrays["rewards"] = np.array([math.nan if e.reward is None else e.reward for e in episodes], np.float32)
         return Rollout(
             lesson_id=self._lesson.lesson_id, arrays=arrays, episodes=episodes, stats=_stats(arrays, episodes)
         )
@@ -65,9 +63,8 @@ class TextRunner:
     def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         problem_key, sample_key = jax.random.split(key)
         problems = self._draw(problem_key, asked.n_examples, held_out=True)
-        groups = np.repeat(np.arange(len(problems)), asked.samples_per_problem).tolist()
-        arrays = self._sample([problems[group] for group in groups], weights, sample_key, greedy=asked.greedy)
-        episodes = [self._episode(problems[group], group, arrays, row) for row, group in enumerate(groups)]
+        arrays = self._sample(problems, asked.samples_per_problem, weights, sample_key, greedy=asked.greedy)
+        episodes = self._episodes(problems, arrays)
         for episode in episodes[: asked.replays]:
             tokens = episode.arrays["tokens"].tolist()
             episode.metadata["token_texts"] = [self._tokenizer.decode([token]) for token in tokens]
@@ -78,8 +75,15 @@ class TextRunner:
         return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
 
     def _sample(
-        self, problems: Sequence[TextProblem], weights: Mapping[str, Any], key: jax.Array, *, greedy: bool
+        self,
+        problems: Sequence[TextProblem],
+        samples: int,
+        weights: Mapping[str, Any],
+        key: jax.Array,
+        *,
+        greedy: bool,
     ) -> dict[str, np.ndarray]:
+        """So many responses to each problem, with their prompts and groups: one row for each response."""
         prompts = [self._tokenizer.encode(problem.prompt) for problem in problems]
         room = self._policy.context - self._task.max_new_tokens
         longest = max(map(len, prompts))
@@ -100,6 +104,7 @@ class TextRunner:
             prompt_valid,
             key,
             self._sampling.temperature,
+            samples=samples,
             new_tokens=self._task.max_new_tokens,
             end=self._tokenizer.end,
             pad=self._tokenizer.pad,
@@ -107,7 +112,12 @@ class TextRunner:
             greedy=greedy,
         )
         arrays = {name: np.array(array) for name, array in sampled._asdict().items()}
-        return {"prompts": tokens, "prompt_valid": prompt_valid, **arrays}
+        groups = np.repeat(np.arange(len(problems), dtype=np.int32), samples)
+        return {"prompts": tokens[groups], "prompt_valid": prompt_valid[groups], **arrays, "groups": groups}
+
+    def _episodes(self, problems: Sequence[TextProblem], arrays: Mapping[str, np.ndarray]) -> list[Episode]:
+        groups = arrays["groups"].tolist()
+        return [self._episode(problems[group], group, arrays, row) for row, group in enumerate(groups)]
 
     def _episode(self, problem: TextProblem, group: int, arrays: Mapping[str, np.ndarray], row: int) -> Episode:
         length = int(arrays["valid"][row].sum())

@@ -26,7 +26,7 @@ class Sampled(NamedTuple):
     """True for the tokens of the response, its end-of-text token included."""
 
 
-@partial(jax.jit, static_argnames=("policy", "new_tokens", "end", "pad", "top_k", "greedy"))
+@partial(jax.jit, static_argnames=("policy", "samples", "new_tokens", "end", "pad", "top_k", "greedy"))
 def sample(
     policy: TransformerPolicy,
     weights: Mapping[str, Any],
@@ -35,6 +35,7 @@ def sample(
     key: jax.Array,
     temperature: float | jax.Array = 1.0,
     *,
+    samples: int = 1,
     new_tokens: int,
     end: int,
     pad: int,
@@ -43,13 +44,17 @@ def sample(
 ) -> Sampled:
     """Continue each prompt until its end-of-text token, by at most `new_tokens` tokens.
 
-    :param prompts: (batch, length) tokens, padded on the left.
+    :param prompts: (prompts, length) tokens, padded on the left.
+    :param samples: how often each prompt is continued. It is read once; its responses are rows next to one another.
     :param top_k: sample among the so many likeliest tokens only.
     :param greedy: take the likeliest token; temperature, top-k and the key are of no account.
     """
     length = prompts.shape[1]
-    logits, cache = transformer_jax.prefill(policy, weights, prompts, prompt_valid, slots=length + new_tokens)
-    batch = prompts.shape[0]
+    # The last token is not read again.
+    read = transformer_jax.prefill(policy, weights, prompts, prompt_valid, slots=length + new_tokens - 1)
+    logits, cache = jax.tree.map(lambda array: jnp.repeat(array, samples, axis=0), read)
+    position = jnp.repeat(prompt_valid.sum(axis=1), samples)
+    batch = prompts.shape[0] * samples
     # Drawn in bulk: a generator called on a few numbers at a time costs more than the policy.
     shape = (new_tokens, batch, policy.vocabulary if top_k is None else top_k)
     noise = jnp.zeros((new_tokens, 0)) if greedy else temperature * jax.random.gumbel(key, shape)
@@ -63,16 +68,19 @@ def sample(
         place = jnp.argmax(likeliest + noise, axis=-1)
         return jnp.take_along_axis(tokens, place[:, None], axis=1)[:, 0]
 
+    def write(logits: jax.Array, noise: jax.Array, ended: jax.Array) -> Sampled:
+        token = choose(logits, noise)
+        logprob = jnp.take_along_axis(logits, token[:, None], axis=1)[:, 0] - jax.nn.logsumexp(logits, axis=-1)
+        return Sampled(jnp.where(ended, pad, token), jnp.where(ended, 0.0, logprob), ~ended)
+
     def step(carry: tuple[Any, ...], xs: tuple[jax.Array, jax.Array]) -> tuple[tuple[Any, ...], Sampled]:
         logits, cache, position, ended = carry
         index, noise = xs
-        token = choose(logits, noise)
-        logprob = jnp.take_along_axis(logits, token[:, None], axis=1)[:, 0] - jax.nn.logsumexp(logits, axis=-1)
-        sampled = Sampled(jnp.where(ended, pad, token), jnp.where(ended, 0.0, logprob), ~ended)
-        ended = ended | (token == end)
-        logits, cache = transformer_jax.decode(policy, weights, token, position, length + index, cache)
-        return (logits, cache, position + 1, ended), sampled
+        written = write(logits, noise, ended)
+        logits, cache = transformer_jax.decode(policy, weights, written.tokens, position, length + index, cache)
+        return (logits, cache, position + 1, ended | (written.tokens == end)), written
 
-    start = (logits, cache, prompt_valid.sum(axis=1), jnp.zeros(batch, bool))
-    _, sampled = jax.lax.scan(step, start, (jnp.arange(new_tokens), noise))
-    return Sampled(*(array.T for array in sampled))
+    start = (logits, cache, position, jnp.zeros(batch, bool))
+    (logits, _, _, ended), before = jax.lax.scan(step, start, (jnp.arange(new_tokens - 1), noise[:-1]))
+    last = write(logits, noise[-1], ended)
+    return Sampled(*(jnp.concatenate([tokens, one[None]]).T for tokens, one in zip(before, last, strict=True)))
