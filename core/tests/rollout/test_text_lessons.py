@@ -161,6 +161,17 @@ def test_arithmetic_grows_in_difficulty_and_each_level_builds_on_the_last() -> N
         ArithmeticProblems(1, "/")
 
 
+def test_numbers_may_differ_in_digits_and_come_in_either_order() -> None:
+    generator = np.random.default_rng(0)
+    draw = ArithmeticProblems((1, 2))
+    numbers = [tuple(map(int, draw(generator).prompt.removesuffix("=").split("+"))) for _ in range(200)]
+    assert all(min(pair) < 10 for pair in numbers)
+    shares = [sum(a >= 10 for a, _ in numbers) / 200, sum(b >= 10 for _, b in numbers) / 200]
+    assert all(0.3 < share < 0.6 for share in shares), "nine in ten of the longer ones, half of them first"
+    with pytest.raises(CurriculumError, match="at least one digit"):
+        ArithmeticProblems((0, 2))
+
+
 def test_a_reasoning_gym_dataset_is_a_lesson_scored_by_exact_match() -> None:
     pytest.importorskip("reasoning_gym", reason='pip install "hookline[reasoning-gym]"')
     lesson = reasoning_lesson("basic_arithmetic", size=20, seed=1, max_terms=2, max_digits=1)

@@ -33,7 +33,8 @@ HELD_OUT: Final = 10
 class ArithmeticProblems:
     """Draws problems such as `12+34=`, with numbers of up to so many digits."""
 
-    digits: int = 1
+    digits: int | tuple[int, int] = 1
+    """Of both numbers, or of the one and of the other; which of them comes first is left to chance."""
     operations: str = "+"
     part: Literal["all", "training", "held_out"] = "all"
     """Which problems are drawn: those to train on, those to be evaluated by, or both."""
@@ -42,12 +43,18 @@ class ArithmeticProblems:
         for symbol in self.operations:
             if symbol not in OPERATIONS:
                 raise CurriculumError(f"there is no operation {symbol!r}; known are {' '.join(OPERATIONS)}")
-        if self.digits < 1 or not self.operations:
+        if min(self._digits_of_each) < 1 or not self.operations:
             raise CurriculumError("arithmetic needs at least one digit and one operation")
+
+    @property
+    def _digits_of_each(self) -> tuple[int, int]:
+        return (self.digits, self.digits) if isinstance(self.digits, int) else self.digits
 
     def __call__(self, generator: np.random.Generator) -> TextProblem:
         while True:
-            a, b = (int(number) for number in generator.integers(10**self.digits, size=2))
+            a, b = (int(generator.integers(10**digits)) for digits in self._digits_of_each)
+            if generator.random() < 0.5:
+                a, b = b, a
             symbol = self.operations[int(generator.integers(len(self.operations)))]
             prompt = f"{a}{symbol}{b}="
             is_held_out = zlib.crc32(prompt.encode()) % HELD_OUT == 0
@@ -58,6 +65,7 @@ class ArithmeticProblems:
 LEVELS: Final[Mapping[str, ArithmeticProblems]] = {
     "addition-1": ArithmeticProblems(1, "+"),
     "subtraction-1": ArithmeticProblems(1, "-"),
+    "addition-1-2": ArithmeticProblems((1, 2), "+"),
     "addition-2": ArithmeticProblems(2, "+"),
     "subtraction-2": ArithmeticProblems(2, "-"),
     "addition-3": ArithmeticProblems(3, "+"),

@@ -23,7 +23,7 @@ from hookline.training.warm_start import WarmStart
 __all__ = ["arithmetic"]
 
 TOKENIZER: Final = CharacterTokenizer("0123456789+=")
-LESSONS: Final = {"addition-1": 2048, "addition-2": 14336}
+LESSONS: Final = {"addition-1": 2048, "addition-1-2": 4096, "addition-2": 10240}
 """How many examples of each lesson there are in the warm start."""
 PROMPT_TOKENS: Final = 6
 """Two numbers of two digits, a plus and an equals sign."""
@@ -32,17 +32,17 @@ NEW_TOKENS: Final = 4
 
 
 @task(
-    epochs=120,
+    epochs=180,
     threads=2,
     losses={"grpo": {"clip": 0.2}},
     optimizer=OptimizerConfig(learning_rate=5e-4, anneal=True, eps=1e-8, max_grad_norm=1.0),
     rollout=RolloutConfig(
-        num_environments=96, samples_per_prompt=8, rollouts_per_epoch=4, minibatches=6, update_epochs=1
+        num_environments=192, samples_per_prompt=4, rollouts_per_epoch=4, minibatches=6, update_epochs=1
     ),
 )
 def arithmetic(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     """Supervised until a share of held-out problems is solved, then GRPO over lessons that unlock one another."""
-    lessons = arithmetic_lessons(*LESSONS, unlock_at=0.5, stop_threshold=0.95, max_new_tokens=NEW_TOKENS)
+    lessons = arithmetic_lessons(*LESSONS, unlock_at=0.3, stop_threshold=0.9, max_new_tokens=NEW_TOKENS)
     for lesson in lessons:
         lesson.plateau_window, lesson.plateau_tolerance = 4, 0.2
     worker = RolloutWorker(
@@ -77,5 +77,7 @@ def arithmetic(config: TrainerConfig, plugins: PluginManager) -> Trainer:
             verification_threshold=0.5,
             batch_size=512,
         ),
-        warm_start=WarmStart(demonstrations(problems, TOKENIZER), until={"addition-2": 0.42}, steps_per_epoch=8),
+        warm_start=WarmStart(
+            demonstrations(problems, TOKENIZER), until={"addition-2": 0.36}, n_examples=512, steps_per_epoch=8
+        ),
     )
