@@ -128,10 +128,15 @@ def test_runs_are_known_by_their_files(tmp_path: Path) -> None:
 
 def test_lessons_are_found_in_the_names_of_their_scores() -> None:
     names = ["inference.eval/sums/success_rate", "sums/success_rate", "success_rate", "inference.eval/sums/avg_reward"]
-    assert lesson_scores(names) == {
+    overall = "inference.eval/success_rate"
+    assert lesson_scores([*names, overall]) == {
         "inference.eval": {"sums": "inference.eval/sums/success_rate"},
         "": {"sums": "sums/success_rate"},
     }
+    assert list(lesson_scores(["eval/sums-1-2/success_rate", "eval/sums-1/success_rate"])["eval"]) == [
+        "sums-1",
+        "sums-1-2",
+    ]
 
 
 def test_the_headline_has_the_mean_over_lessons_of_the_widest_evaluation(tmp_path: Path) -> None:

@@ -22,10 +22,13 @@ EVALUATIONS: Final = ("eval", "inference.eval")
 
 def print_outcome(trainer: Trainer, folder: Path, console: Console) -> None:
     state = trainer.state
-    console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1} epochs, {state.step:,} gradient steps")
+    of_all = f" of {state.total_epochs}" if state.epoch + 1 != state.total_epochs else ""
+    console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1}{of_all} epochs, {state.step:,} gradient steps")
     if state.stop_reason is not None:
         console.print(f"ended early: {escape(state.stop_reason)}")
     if trainer.worker is not None:
+        if trainer.worker.is_complete:
+            console.print("complete: all lessons have graduated")
         console.print(_lessons(trainer.worker.curriculum, state.eval_scores))
     console.print(f"files    {escape(str(folder))}", soft_wrap=True)
     if (folder / "report.html").exists():

@@ -68,7 +68,7 @@ class RolloutLoop:
             if self._warm_start is not None and not self._warm_start.is_over:
                 self._warm_start.run_epoch(session)
                 self._hand_over_weights(session)
-                self._warm_start.judge(session)
+                self._warm_start.judge()
             else:
                 self._play_and_learn(session)
                 self._hand_over_weights(session)

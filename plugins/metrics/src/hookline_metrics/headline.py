@@ -18,16 +18,19 @@ SCORE: Final = "success_rate"
 
 
 def lesson_scores(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The metrics that are success rates of lessons, by kind of evaluation and lesson.
+    """The metrics that are success rates of lessons, by kind of evaluation and lesson, in the order of their names.
 
-    `inference.eval/addition/success_rate` is the lesson `addition` of the kind `inference.eval`.
+    `inference.eval/addition/success_rate` is the lesson `addition` of the kind `inference.eval`, and
+    `inference.eval/success_rate` beside it is of no lesson.
     """
     found: dict[str, dict[str, str]] = {}
     for name in names:
         *kind, lesson, score = ["", *name.split("/")]
         if score == SCORE and lesson:
             found.setdefault("/".join(part for part in kind if part), {})[lesson] = name
-    return found
+    of_no_kind = found.pop("", {})
+    alone = {lesson: name for lesson, name in of_no_kind.items() if lesson not in found}
+    return {kind: dict(sorted(lessons.items())) for kind, lessons in {**found, "": alone}.items() if lessons}
 
 
 def headline(run: RunReader) -> dict[str, float]:

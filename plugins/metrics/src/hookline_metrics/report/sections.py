@@ -59,8 +59,8 @@ def _learning(run: RunReader, shown: set[str]) -> Iterator[str]:
     for kind, lessons in lesson_scores(run.names).items():
         shown.update(lessons.values())
         curves = [_curve(run.series(name), lesson) for lesson, name in lessons.items()]
-        title = f"Success per lesson{f' · {kind}' if kind else ''}"
-        yield card(title, line_chart(curves, y_range=(0.0, 1.0)))
+        what, where = ("Success per lesson", [kind]) if len(lessons) > 1 else ("Success", [kind, *lessons])
+        yield card(" · ".join(filter(None, [what, *where])), line_chart(curves, y_range=(0.0, 1.0)))
 
 
 def _lessons(run: RunReader, shown: set[str]) -> Iterator[str]:
@@ -73,6 +73,7 @@ def _lessons(run: RunReader, shown: set[str]) -> Iterator[str]:
             by_lesson.setdefault(lesson, {})[what] = name
             shown.add(name)
     lessons = []
+    by_lesson = dict(sorted(by_lesson.items()))
     for lesson, found in by_lesson.items():
         unlocked = run.series(found["unlocked"]).steps if "unlocked" in found else []
         graduated = run.series(found["graduated"]).steps if "graduated" in found else []
