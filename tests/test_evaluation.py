@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import hookline
+import hookline_checkpoint
 from hookline import PluginManager, hookimpl
 from hookline.plugins.errors import HooklineError
 from hookline.plugins.settings import Settings
@@ -259,3 +260,8 @@ def test_an_evaluation_hook_without_a_config_never_evaluates() -> None:
         assert trainer.train().eval_scores == {}
     assert eval_hook.get_eval_scores().lesson_scores == {}
     assert eval_hook.get_eval_scores().avg_lesson_score is None
+
+
+def test_an_epoch_that_is_evaluated_by_default_is_one_that_is_saved() -> None:
+    for total in (None, *range(1, 5000, 7)):
+        assert Options().full_interval(total) % hookline_checkpoint.Options().interval(total) == 0, total

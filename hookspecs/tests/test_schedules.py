@@ -1,10 +1,12 @@
 """Schedules against a plain definition of the ticks they hold."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline_hookspecs import At, Cycle, Every, Schedule
+from hookline_hookspecs import At, Cycle, Every, Interval, Schedule
 
 HORIZON = 300
 
@@ -87,3 +89,11 @@ def test_a_schedule_can_be_read_by_a_person() -> None:
 def test_a_schedule_combines_with_schedules_only() -> None:
     with pytest.raises(TypeError, match="a schedule is a number of ticks, Every, Cycle or At, not 'ten'"):
         Every(2) | "ten"  # type: ignore[operator]
+
+
+@given(st.integers(1, 40), st.sets(st.integers(0, HORIZON), min_size=1).map(sorted))
+def test_an_interval_is_due_once_for_all_multiples_that_were_passed(n: int, epochs: list[int]) -> None:
+    interval = Interval(n)
+    asked = [-1 if epochs[0] == 0 else epochs[0] - 1, *epochs]
+    expected = [any(tick % n == 0 and tick > 0 for tick in range(a + 1, b + 1)) for a, b in pairwise(asked)]
+    assert [interval.is_due(epoch) for epoch in epochs] == expected

@@ -26,6 +26,7 @@ from hookline_hookspecs.context import HookContext
 from hookline_hookspecs.emit import Emit
 from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
 from hookline_hookspecs.errors import HooklineError
+from hookline_hookspecs.interval import Interval
 from hookline_hookspecs.markers import PROJECT_NAME, Clock, Kind, Scope, hookimpl, hookspec
 from hookline_hookspecs.schedules import At, Cycle, Every, Schedule
 from hookline_hookspecs.state import LiveObjectError, Shared, TrainerState
@@ -50,6 +51,7 @@ __all__ = [
     "Every",
     "HookContext",
     "HooklineError",
+    "Interval",
     "Kind",
     "LiveObjectError",
     "ReplayRecord",

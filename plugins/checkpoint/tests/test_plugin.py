@@ -49,6 +49,12 @@ def test_it_saves_every_ten_epochs(
     assert saved_epochs(tmp_path) == ["epoch-000020", "epoch-000030"]
 
 
+@pytest.mark.parametrize(("total", "every"), [(None, 10), (80, 10), (500, 10), (700, 14), (1000, 20), (100_000, 2000)])
+def test_a_long_run_is_saved_about_fifty_times(total: int | None, every: int) -> None:
+    assert Options().interval(total) == every
+    assert Options(every=3).interval(total) == 3
+
+
 def test_it_tells_others_where_the_checkpoint_is_once_it_is_durable(
     checkpoint: Register,
     hookline_manager: PluginManager,

@@ -11,7 +11,7 @@ from typing import Any
 
 from hookline_checkpoint.manager import CheckpointManager
 from hookline_checkpoint.moments import CheckpointMoments
-from hookline_hookspecs import Emit, TrainerState, hookimpl
+from hookline_hookspecs import Emit, TrainerState
 
 __all__ = ["CheckpointHook"]
 
@@ -24,16 +24,12 @@ class CheckpointHook(CheckpointMoments):
         self, checkpoint_manager: CheckpointManager, checkpoint_interval: int, wandb_checkpoint_interval: int
     ) -> None:
         super().__init__(checkpoint_manager, None)
-        checkpoint_manager.options = replace(checkpoint_manager.options, wandb_every=wandb_checkpoint_interval)
+        checkpoint_manager.options = replace(
+            checkpoint_manager.options, every=checkpoint_interval, wandb_every=wandb_checkpoint_interval
+        )
         self.checkpoint_interval = checkpoint_interval
         self.wandb_checkpoint_interval = wandb_checkpoint_interval
         self.latest_wandb_uri: str | None = None
-
-        @hookimpl(every=checkpoint_interval, scope="driver")
-        def on_epoch_end(state: TrainerState) -> None:
-            self.save_if_free(state)
-
-        self.on_epoch_end = on_epoch_end  # of this object and not of the class, for the interval is
 
     def use_emit(self, emit: Emit) -> None:
         """Announce events there. A trainer tells every hook that has this method when it is added."""

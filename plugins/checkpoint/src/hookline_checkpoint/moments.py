@@ -7,7 +7,7 @@ from typing import Any
 
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.manager import CheckpointManager, record_of
-from hookline_hookspecs import CheckpointRecord, Emit, TrainerState, hookimpl
+from hookline_hookspecs import CheckpointRecord, Emit, Interval, TrainerState, hookimpl
 
 __all__ = ["CheckpointMoments"]
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("hookline.checkpoint")
 
 
 class CheckpointMoments:
-    """All events of a run that checkpoints have to do with, but for those at which one is due: a subclass knows them.
+    """All events of a run that checkpoints have to do with.
 
     A failure to save ends the run: who counts on checkpoints wants to know at once.
     """
@@ -27,6 +27,7 @@ class CheckpointMoments:
         self.checkpoint_manager = checkpoint_manager
         self._events = emit
         self._is_prepared = False
+        self._interval: Interval | None = None
 
     @property
     def _emit(self) -> Emit:
@@ -47,7 +48,7 @@ class CheckpointMoments:
                 f"a {type(other).__name__} and a {type(self).__name__} would both save this run's checkpoints: "
                 "disable the installed plugin (-p no:checkpoint), or add no hook"
             )
-        self._is_prepared = False
+        self._is_prepared, self._interval = False, None
         self.checkpoint_manager.begin(state)
 
     @hookimpl
@@ -66,7 +67,14 @@ class CheckpointMoments:
 
     # -- saving ---------------------------------------------------------------------------------------------------
 
-    def save_if_free(self, state: TrainerState) -> None:
+    @hookimpl(scope="driver")
+    def on_epoch_end(self, state: TrainerState) -> None:
+        if self._interval is None:
+            self._interval = Interval(self.checkpoint_manager.options.interval(state.total_epochs))
+        if self._interval.is_due(state.epoch):
+            self._save_if_free(state)
+
+    def _save_if_free(self, state: TrainerState) -> None:
         """Save, unless the checkpoint before is still being written and the options say not to wait for it."""
         manager = self.checkpoint_manager
         if manager.options.when_busy == "skip" and manager.is_writing:

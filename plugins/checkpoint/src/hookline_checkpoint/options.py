@@ -12,8 +12,11 @@ __all__ = ["Options"]
 
 @dataclass(frozen=True)
 class Options:
-    """How many checkpoints to keep, and what to do besides saving them."""
+    """When to save, how many checkpoints to keep, and what else to do with them."""
 
+    every: int | None = None
+    """Epochs between two checkpoints. None for about fifty in a long run: every 10 epochs of up to 500, every 20 of up to
+    1000, and so on."""
     keep_last: int = 3
     """How many of the newest checkpoints to keep."""
     keep_best: int = 0
@@ -28,6 +31,8 @@ class Options:
     """Epochs between checkpoints that become artifacts of the wandb run, where there is one; 0 for none."""
 
     def __post_init__(self) -> None:
+        if self.every is not None and self.every < 1:
+            raise ValueError(f"every must be at least 1, got {self.every}")
         if self.keep_last < 1:
             raise ValueError(f"keep_last must be at least 1, got {self.keep_last}")
         if self.keep_best < 0:
@@ -36,6 +41,13 @@ class Options:
             raise ValueError("keep_best needs best_metric, the name of a score in state.eval_scores")
         if self.wandb_every < 0:
             raise ValueError(f"wandb_every must be at least 0, got {self.wandb_every}")
+
+    def interval(self, total_epochs: int | None) -> int:
+        """Epochs between two checkpoints of a run of this length."""
+        if self.every is not None:
+            return self.every
+        # An even number for each hundred epochs: evaluations of checkpoints come every ten for each hundred.
+        return max(10, 2 * -(-(total_epochs or 0) // 100))
 
     def keep(self) -> Keep:
         return Keep(self.keep_last, self.keep_best, self.best_metric, self.best_mode)

@@ -73,7 +73,7 @@ class Options:
         """Epochs between two full evaluations of a run of this length."""
         if self.every is not None:
             return self.every
-        # Whole tens, so that an epoch that is evaluated is one that is saved.
+        # Five times as many as between two checkpoints, or a few tens: an epoch that is evaluated is one that is saved.
         return 10 * max(1, -(-(total_epochs or 0) // 100))
 
     def full_request(self) -> EvaluationRequest:

@@ -9,7 +9,6 @@ from typing import Any
 
 from hookline_evaluation.elsewhere.evaluations import CheckpointEvaluations
 from hookline_evaluation.elsewhere.messages import Answer, PendingEvaluation, Ticket
-from hookline_evaluation.interval import Interval
 from hookline_evaluation.options import Options
 from hookline_evaluation.replays.uploading import upload_replay
 from hookline_evaluation.replays.writing import write_replay
@@ -17,6 +16,7 @@ from hookline_hookspecs import (
     CheckpointRecord,
     Emit,
     EvaluationRequest,
+    Interval,
     ReplayRecord,
     TrainerState,
     hookimpl,

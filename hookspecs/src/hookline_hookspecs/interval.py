@@ -1,14 +1,14 @@
-"""Every so many epochs, for what has no schedule of its own in the plugin manager."""
+"""`Interval`: every so many epochs, for a plugin that learns only from the run how many."""
 
 from __future__ import annotations
 
-from hookline_hookspecs import Every
+from hookline_hookspecs.schedules import Every
 
 __all__ = ["Interval"]
 
 
 class Interval:
-    """Asked at every epoch's end. As with `@hookimpl(every=...)` epoch 0 is not due, and the clock may jump."""
+    """Asked at every epoch's end. As with `@hookimpl(every=...)` epoch 0 is not due, and epochs may be left out."""
 
     def __init__(self, every: int) -> None:
         self._schedule = Every(every)
