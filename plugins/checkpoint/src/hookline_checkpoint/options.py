@@ -15,8 +15,8 @@ class Options:
     """When to save, how many checkpoints to keep, and what else to do with them."""
 
     every: int | None = None
-    """Epochs between two checkpoints. None for about fifty in a long run: every 10 epochs of up to 500, every 20 of up to
-    1000, and so on."""
+    """Epochs between two checkpoints. None for about fifty in a long run: every 10 epochs of up to 500, every 20 of
+    up to 1000, and so on."""
     keep_last: int = 3
     """How many of the newest checkpoints to keep."""
     keep_best: int = 0
