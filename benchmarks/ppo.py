@@ -91,8 +91,8 @@ def cost_of_plugins(folder: Path) -> Table:
         table.add(cells, settings=name, blocks=blocks, slower=mean, standard_error=error)
     table.remarks.append(
         "Blocks of one run with plugins and without, by turns. There is an evaluation, of 64 episodes, every 100 "
-        "iterations, as by default in a run of 1000. The first one, with its compilation, is left out, and so are the "
-        "start and the end of the run."
+        "iterations, and a checkpoint every 20, as by default in a run of 1000. The first evaluation, with its "
+        "compilation, is left out, and so are the start and the end of the run."
     )
     return table
 

@@ -112,9 +112,14 @@ def larger(config: TrainerConfig, plugins: PluginManager) -> Trainer:
 def cost_of_plugins(settings: str, blocks: int, iterations: int, run_dir: Path) -> list[tuple[bool, float]]:
     """Seconds per iteration in each block, and whether the plugins were on in it.
 
-    Evaluations are as frequent as by default in a run of 1000 iterations; all else is as the plugins have it.
+    Evaluations and checkpoints are as frequent as by default in a run of 1000 iterations; all else is as the plugins
+    have it.
     """
-    options: dict[str, dict[str, Any]] = {"metrics": {"progress": "off"}, "evaluation": {"every": 100}}
+    options: dict[str, dict[str, Any]] = {
+        "metrics": {"progress": "off"},
+        "evaluation": {"every": 100},
+        "checkpoint": {"every": 20},
+    }
     allowed = dict.fromkeys(FIVE, "the benchmark")
     with plugins_for_a_run(settings=Settings(options=options, allowed=allowed)) as plugins:
         trainer = TASKS[settings].trainer(plugins, epochs=(blocks + 2) * iterations + 1, run_dir=run_dir)
