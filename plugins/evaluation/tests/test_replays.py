@@ -243,6 +243,7 @@ def test_a_replay_is_uploaded_to_the_run_of_wandb(
     [
         (numpy.float32([[0.1234567, -98765432.0], [0.0, 1e-30]]), [[0.123457, -98765400.0], [0.0, 1e-30]]),
         (numpy.float64([math.nan, 2.5, -math.inf]), [None, 2.5, None]),
+        (numpy.float64([1e308, 1e-310, -5e-324]), [1e308, 0.0, 0.0]),
         (numpy.float32(1.1), 1.1),
         (numpy.array(math.nan), None),
         (numpy.array([[1, 0]]), [[1, 0]]),

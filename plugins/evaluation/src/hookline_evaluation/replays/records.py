@@ -102,7 +102,7 @@ def _plain_array(array: Any) -> Any:
     numbers = numbers.astype(numpy.float64)
     finite = numpy.isfinite(numbers)
     sizes = numpy.abs(numpy.where(finite & (numbers != 0), numbers, 1.0))
-    unit = 10.0 ** (5 - numpy.floor(numpy.log10(sizes)))
+    unit = 10.0 ** numpy.minimum(5 - numpy.floor(numpy.log10(sizes)), 300)  # and no infinity: what is less is nothing
     rounded: Any = numpy.rint(numpy.where(finite, numbers, 0.0) * unit) / unit
     if not finite.all():
         rounded = rounded.astype(object)
