@@ -81,7 +81,7 @@ class OnAndOff:
 
 @task(
     losses={"ppo_actor": {"clip": 0.2, "entropy": 0.01}, "ppo_critic": {"weight": 0.5, "clip": 0.2}},
-    optimizer=OptimizerConfig(learning_rate=2.5e-4, anneal=True, max_grad_norm=0.5),
+    optimizer=OptimizerConfig("adam", learning_rate=2.5e-4, options={"eps": 1e-5}),
     rollout=RolloutConfig(num_environments=4, steps_per_rollout=128, minibatches=4, update_epochs=4),
 )
 def cleanrl(config: TrainerConfig, plugins: PluginManager) -> Trainer:
@@ -101,7 +101,8 @@ def rate(iterations: int) -> float:
 
 @task(
     losses=cartpole.config.losses,
-    optimizer=OptimizerConfig(learning_rate=3e-4),  # slow, since the run goes on long after the pole is balanced
+    # Slow, since the run goes on long after the pole is balanced.
+    optimizer=OptimizerConfig("adam", learning_rate=3e-4, options={"eps": 1e-5}),
     rollout=cartpole.config.rollout,
 )
 def larger(config: TrainerConfig, plugins: PluginManager) -> Trainer:
@@ -166,7 +167,7 @@ def solve(seed: int, cache: Path) -> str:
             "ppo_actor": {"clip": 0.2, "anneal_clip": True, "entropy": 0.0},
             "ppo_critic": {"gamma": 0.98, "gae_lambda": 0.8, "clip": None, "weight": 0.5},
         },
-        optimizer=OptimizerConfig(learning_rate=3e-3, anneal=True, max_grad_norm=0.5),
+        optimizer=OptimizerConfig("adam", learning_rate=3e-3, options={"eps": 1e-5}),
         rollout=RolloutConfig(minibatches=8, update_epochs=3),
     )
     trainer = Trainer(config, worker=worker)

@@ -39,7 +39,7 @@ def train(endpoint: str, run_dir: Path) -> None:
         TrainerConfig(
             run_dir=run_dir,
             epochs=4,
-            optimizer=OptimizerConfig(learning_rate=3e-3, eps=1e-8, max_grad_norm=1.0),
+            optimizer=OptimizerConfig(learning_rate=3e-3, max_grad_norm=1.0),
             supervised=SupervisedConfig(batch_size=32, validate_every=16),
         ),
         custom_logger_fns=[tao_logger.log_status],

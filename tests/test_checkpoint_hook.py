@@ -25,7 +25,7 @@ def configuration(epochs: int, resume: bool, run_dir: Path) -> TrainerConfig:
         resume=resume,
         rollout=RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=2),
     )
-    config.optimizer.anneal = False
+    config.optimizer.schedule = "constant"
     config.checkpoint = SimpleNamespace(checkpoint_interval=2, wandb_checkpoint_interval=4)  # type: ignore[attr-defined]
     return config
 

@@ -136,13 +136,6 @@ def test_a_policy_that_cannot_be_trained_is_an_error(supervised: Callable[..., T
         supervised(policy=frozen.requires_grad_(False))
 
 
-def test_parameters_of_two_types_are_an_error(supervised: Callable[..., Trainer]) -> None:
-    mixed = TransformerPolicy(vocabulary=10, width=16, layers=1, heads=2, context=8).torch_module()
-    mixed.norm.double()
-    with pytest.raises(TrainingError, match="of one type on one device, these are torch.float32 on cpu, torch.float64"):
-        supervised(policy=mixed)
-
-
 def test_plugins_of_another_rank_are_an_error() -> None:
     with (
         PluginManager(rank=1) as plugins,

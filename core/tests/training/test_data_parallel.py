@@ -155,7 +155,7 @@ from hookline.training import RolloutConfig, Trainer, TrainerConfig
 def build(epochs):
     sizes = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=1)
     config = TrainerConfig(epochs=epochs, rollout=sizes)
-    config.optimizer.anneal = False
+    config.optimizer.schedule = "constant"
     lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
     return Trainer(config, lessons, MLPPolicy(4, Discrete(2), hidden=(8,)))
 

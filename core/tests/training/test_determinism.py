@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hookline import PluginManager, hookimpl
 from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
@@ -19,7 +19,7 @@ from hookline.rollout.text import arithmetic_lessons
 from hookline.testing import EventRecorder
 from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig
 from hookline.training.errors import ReferencePolicyError, TrainingError
-from hookline.training.losses import LossTerm, SharedLossData
+from hookline.training.losses import SharedLossData
 from hookline.training.losses.sft import SFT
 
 EXAMPLES = [{"tokens": [2 + (i * k) % 7 for k in range(3 + i % 3)]} for i in range(1, 12)]
@@ -40,14 +40,14 @@ class WithDropout(nn.Module):
 
 def supervised(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
     config = TrainerConfig(epochs=epochs, seed=seed, supervised=SupervisedConfig(batch_size=4), **fields)
-    config.optimizer.anneal = False
+    config.optimizer.schedule = "constant"
     return Trainer(config, policy=WithDropout(), dataset=EXAMPLES, plugins=plugins)
 
 
 def control(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
     sizes = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=2)
     config = TrainerConfig(epochs=epochs, seed=seed, rollout=sizes, **fields)
-    config.optimizer.anneal = False
+    config.optimizer.schedule = "constant"
     lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
     return Trainer(config, lessons, MLPPolicy(4, Discrete(2), hidden=(8,)), plugins=plugins)
 
@@ -76,7 +76,7 @@ def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> T
         losses={"grpo": {"kl": 0.1}},
         rollout=RolloutConfig(minibatches=2, update_epochs=1, rollouts_per_epoch=2),
     )
-    config.optimizer.anneal = False
+    config.optimizer.schedule = "constant"
     return Trainer(config, policy=policy, plugins=plugins, worker=worker)
 
 
@@ -185,10 +185,9 @@ class Fading(SFT):
 
     share = 1.0
 
-    def run_train(self, shared: SharedLossData) -> LossTerm:
+    def run_train(self, shared: SharedLossData) -> Tensor:
         self.share *= 0.7
-        term = super().run_train(shared)
-        return LossTerm(term.value * self.share, term.size)
+        return super().run_train(shared) * self.share
 
     def state_dict(self) -> dict[str, Any]:
         return {"share": self.share}
@@ -208,7 +207,7 @@ def test_what_a_loss_remembers_is_a_part_of_the_state() -> None:
         plugins = PluginManager()
         plugins.register(Offer())
         config = TrainerConfig(epochs=epochs, losses={"fading": {}}, supervised=SupervisedConfig(batch_size=4))
-        config.optimizer.anneal = False
+        config.optimizer.schedule = "constant"
         return Trainer(config, policy=WithDropout(), dataset=EXAMPLES, plugins=plugins)
 
     whole = fading(4)

@@ -48,7 +48,7 @@ def test_grpo_learns_the_one_answer_that_is_rewarded(
     config = TrainerConfig(
         epochs=30,
         losses={"grpo": {}},
-        optimizer=OptimizerConfig(learning_rate=1e-2, anneal=False),
+        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
         rollout=RolloutConfig(minibatches=2, update_epochs=1),
     )
     Trainer(config, policy=policy, worker=worker).train()

@@ -30,7 +30,7 @@ def loss_of(name: str, **options: Any) -> Loss:
 
 
 def value_of(loss: Loss, policy: Any, batch: Mapping[str, Tensor]) -> Tensor:
-    return loss.run_train(SharedLossData(STATE, policy, batch)).value
+    return loss.run_train(SharedLossData(STATE, policy, batch))
 
 
 def assert_same_gradients(policy: nn.Module, value: Callable[[], Tensor], reference: Callable[[], float]) -> None:
@@ -188,7 +188,8 @@ def test_gae_bootstraps_a_truncated_episode_and_not_a_terminated_one() -> None:
     terminated, truncated = np.zeros((9, 3), bool), np.zeros((9, 3), bool)
     terminated[3, 0] = truncated[5, 1] = truncated[2, 2] = terminated[7, 2] = True
     next_values = np.where(terminated, 0, following).astype(np.float32)
-    found = generalized_advantages(rewards, values, next_values, terminated | truncated, 0.97, 0.9)
+    arrays = (rewards, values, next_values, terminated | truncated)
+    found = generalized_advantages(*map(torch.from_numpy, arrays), 0.97, 0.9).numpy()
     expected = plain_gae(rewards, values, following, terminated, truncated, 0.97, 0.9)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     # One step, cut short: all that is known of what would have followed is its value.
@@ -268,9 +269,9 @@ def test_sft_is_the_cross_entropy_of_the_tokens_that_count(transformer: Any, tex
 
 def test_sft_on_rows_without_a_token_that_counts_is_zero(transformer: Any, text_batch: dict[str, Tensor]) -> None:
     batch = {**text_batch, "loss_mask": torch.zeros(4, 6, dtype=torch.bool)}
-    term = loss_of("sft").run_train(SharedLossData(STATE, transformer, batch))
-    assert term.value.item() == 0
-    assert int(term.size) == 0
+    loss = loss_of("sft")
+    assert value_of(loss, transformer, batch).item() == 0
+    assert int(loss.count(batch)) == 0
 
 
 @pytest.mark.parametrize("kl", [0.0, 0.1])

@@ -6,19 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from hookline import PluginManager, hookimpl
 from hookline.plugins.offers import DuplicateOfferError
 from hookline.testing import EventRecorder
 from hookline.training import Loss, Trainer
 from hookline.training.errors import TrainerConfigError, UnknownLossError
-from hookline.training.losses import LossTerm, SharedLossData, actions_forward
+from hookline.training.losses import SharedLossData, actions_forward
 from hookline.training.losses.registry import build_losses, known_losses
 
 
 class Entropy(Loss):
-    def run_train(self, shared: SharedLossData) -> LossTerm:
-        return self.mean(-actions_forward(shared).entropy)
+    def run_train(self, shared: SharedLossData) -> Tensor:
+        return -actions_forward(shared).entropy.mean()
 
 
 class Offers:

@@ -42,7 +42,7 @@ def build(plugins: PluginManager, epochs: int = 8, losses: Any = None, **warm_st
     config = TrainerConfig(
         epochs,
         losses=losses,
-        optimizer=OptimizerConfig(anneal=False, eps=1e-8),
+        optimizer=OptimizerConfig("adam", schedule="constant"),
         rollout=RolloutConfig(minibatches=2, update_epochs=1),
     )
     usual = WarmStart(EXAMPLES, {"addition-1": 0.2}, steps_per_epoch=4, batch_size=25, learning_rate=5e-3)

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from hookline.policies.actions import Discrete
 from hookline.policies.mlp import MLPPolicy
-from hookline.policies.mlp_gradient import EvaluateDiscrete, Layer
 from hookline.policies.weights import load_into_module
 
 __all__ = ["ActorCritic"]
@@ -48,18 +47,6 @@ class ActorCritic(nn.Module):
         entropy = (0.5 + half_log_tau + self.log_std).sum().expand_as(chosen)
         return chosen, entropy, values
 
-    def evaluation_by_hand(self) -> EvaluateDiscrete | None:
-        """`evaluate_actions` and its gradient without autograd, for the parameters as they are in memory now.
-
-        None where that is not possible: for actions that are not discrete, for other number types, on other devices,
-        where a parameter is frozen, and in subclasses, which may evaluate otherwise.
-        """
-        kinds = {(p.device.type, p.dtype, p.requires_grad) for p in self.parameters()}
-        possible = kinds in ({("cpu", torch.float32, True)}, {("cpu", torch.float64, True)})
-        if type(self) is not ActorCritic or not isinstance(self.policy.actions, Discrete) or not possible:
-            return None
-        return EvaluateDiscrete(_parameters(self.actor), _parameters(self.critic))
-
 
 def _linear_layers(policy: MLPPolicy, outputs: int) -> nn.ModuleList:
     sizes = (policy.observation_size, *policy.hidden, outputs)
@@ -72,7 +59,3 @@ def _perceptron(layers: nn.ModuleList, x: Tensor) -> Tensor:
     for layer in hidden:
         x = torch.tanh(functional.linear(x, layer.weight, layer.bias))
     return functional.linear(x, last.weight, last.bias)
-
-
-def _parameters(layers: nn.ModuleList) -> list[Layer]:
-    return [(layer.weight, layer.bias) for layer in cast(Iterable[nn.Linear], layers)]

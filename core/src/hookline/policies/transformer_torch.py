@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from hookline.policies.transformer import TransformerPolicy
 from hookline.policies.weights import load_into_module
@@ -25,7 +26,12 @@ class Transformer(nn.Module):
         self.position_embedding = nn.Embedding(policy.context, policy.width)
         self.blocks = nn.ModuleList(Block(policy) for _ in range(policy.layers))
         self.norm = nn.LayerNorm(policy.width)
+        self._checkpoints_gradients = False
         load_into_module(self, policy.shapes(), weights)
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Recompute each block's activations in the backward pass rather than keep them."""
+        self._checkpoints_gradients = True
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         """Logits of the next token at every position of (batch, length) tokens.
@@ -44,7 +50,10 @@ class Transformer(nn.Module):
             visible = ((causal & valid[:, None, :]) | itself)[:, None]
         x = self.token_embedding(tokens) + self.position_embedding(positions)
         for block in self.blocks:
-            x = block(x, visible)
+            if self._checkpoints_gradients and torch.is_grad_enabled():
+                x = checkpoint(block, x, visible, use_reentrant=False)
+            else:
+                x = block(x, visible)
         logits: Tensor = functional.linear(self.norm(x), self.token_embedding.weight)
         return logits
 

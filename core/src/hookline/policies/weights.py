@@ -7,6 +7,7 @@ updating its own tensors in place, while JAX may still be reading.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-__all__ = ["WeightsError", "check_weights", "load_into_module", "to_jax", "to_numpy"]
+__all__ = ["WeightsError", "check_weights", "fingerprint", "load_into_module", "to_jax", "to_numpy"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -64,6 +65,17 @@ def to_jax(weights: Mapping[str, Any]) -> dict[str, jax.Array]:
     framework = require("jax", "a rollout worker")
     arrays: dict[str, jax.Array] = framework.device_put(to_numpy(weights), framework.devices()[0])
     return arrays
+
+
+def fingerprint(module: nn.Module) -> str:
+    """A hash of a torch module's weights: the same for the same weights, and for no others."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def load_into_module(module: nn.Module, shapes: Shapes, weights: Mapping[str, Any]) -> None:

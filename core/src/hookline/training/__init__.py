@@ -12,7 +12,13 @@ from hookline.extras import require
 require("torch", "the trainer")
 require("numpy", "the trainer", "torch")
 
-from hookline.training.config import OptimizerConfig, RolloutConfig, SupervisedConfig, TrainerConfig  # noqa: E402
+from hookline.training.config import (  # noqa: E402
+    LearnerConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    SupervisedConfig,
+    TrainerConfig,
+)
 from hookline.training.experience import Experience  # noqa: E402
 from hookline.training.hook_styles.trainer_hook import TrainerHook  # noqa: E402
 from hookline.training.losses.loss import Loss  # noqa: E402
@@ -22,6 +28,7 @@ from hookline_hookspecs import TrainerState  # noqa: E402
 
 __all__ = [
     "Experience",
+    "LearnerConfig",
     "Loss",
     "OptimizerConfig",
     "RolloutConfig",

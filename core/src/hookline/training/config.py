@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,6 +13,7 @@ from hookline.plugins.validation import validation_faults
 from hookline.training.errors import TrainerConfigError
 
 __all__ = [
+    "LearnerConfig",
     "OptimizerConfig",
     "RolloutConfig",
     "SupervisedConfig",
@@ -27,16 +28,33 @@ Config = TypeVar("Config", bound="TrainerConfig")
 
 @dataclass
 class OptimizerConfig:
-    """Adam, over all parameters at once."""
+    """Which optimizer, and how its learning rate goes."""
 
+    name: str = "adamw"
+    """A class of `torch.optim` by its name in any case, or any other optimizer by its import path."""
     learning_rate: float = 2.5e-4
-    anneal: bool = True
-    """Lower the learning rate in a straight line, from the first epoch on to zero after the last."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-5
-    weight_decay: float = 0.0
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """How the learning rate falls to zero at the end of the run, or that it does not."""
+    warmup_steps: int = 0
+    """Gradient steps in which the learning rate rises in a straight line before that."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the optimizer, such as `betas`, `eps` and `weight_decay`."""
     max_grad_norm: float | None = 0.5
     """Gradients with a greater norm are scaled down to it; None leaves them as they are."""
+
+
+@dataclass
+class LearnerConfig:
+    """Where and how gradients are computed."""
+
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, `mps`; `auto` takes a GPU where there is one."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """`bf16` computes matrix products in bfloat16, by autocast; weights and optimizer stay in float32."""
+    micro_batch_rows: int | None = None
+    """Rows that go through the policy at a time; the gradients of a larger minibatch are accumulated. None for all."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass rather than keep them: less memory, a third more time."""
 
 
 @dataclass
@@ -85,6 +103,7 @@ class TrainerConfig:
     """The options of each loss by the loss's name; None for those that suit the data:
     `sft` for a dataset, `ppo_actor` and `ppo_critic` for control, `grpo` for text."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
     threads: int | None = 1
@@ -106,6 +125,7 @@ def check_config(config: TrainerConfig) -> None:
         "rollout.update_epochs": rollout.update_epochs,
         "supervised.batch_size": supervised.batch_size,
         "supervised.validate_every": 1 if supervised.validate_every is None else supervised.validate_every,
+        "learner.micro_batch_rows": 1 if config.learner.micro_batch_rows is None else config.learner.micro_batch_rows,
         "threads": 1 if config.threads is None else config.threads,
     }
     faults = [f"{name} must be at least 1, got {value!r}" for name, value in at_least_one.items() if not value >= 1]
@@ -113,10 +133,23 @@ def check_config(config: TrainerConfig) -> None:
         faults.append(f"optimizer.learning_rate must be greater than 0, got {optimizer.learning_rate!r}")
     if optimizer.max_grad_norm is not None and not optimizer.max_grad_norm > 0:
         faults.append(f"optimizer.max_grad_norm must be greater than 0, or None, got {optimizer.max_grad_norm!r}")
+    if not optimizer.warmup_steps >= 0:
+        faults.append(f"optimizer.warmup_steps must be at least 0, got {optimizer.warmup_steps!r}")
+    faults += _unknown_choices("optimizer", optimizer) + _unknown_choices("learner", config.learner)
     if not config.rank_timeout_seconds > 0:
         faults.append(f"rank_timeout_seconds must be greater than 0, got {config.rank_timeout_seconds!r}")
     if faults:
         raise TrainerConfigError(f"{type(config).__name__}: " + "; ".join(faults))
+
+
+def _unknown_choices(section: str, config: Any) -> list[str]:
+    """Fields that must have one of a few values, and have none of them."""
+    faults = []
+    for name, hint in get_type_hints(type(config)).items():
+        choices, value = get_args(hint), getattr(config, name)
+        if get_origin(hint) is Literal and value not in choices:
+            faults.append(f"{section}.{name} must be one of {', '.join(choices)}, got {value!r}")
+    return faults
 
 
 def as_plain_data(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from hookline.training.errors import RankError
@@ -52,18 +52,27 @@ class Ranks:
                 dist.all_reduce(values)
         return values
 
-    def average_(self, gradient: Tensor) -> None:
-        """Put the mean over all ranks in the place of a gradient."""
+    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Put the sum over all ranks in the place of each parameter's gradient; none counts as zero."""
         if self.world_size > 1:
-            with self._attributed("averaging gradients"):
-                dist.all_reduce(gradient)
-            gradient /= self.world_size
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+            # In one message for each type of number: a call for each parameter costs more than its numbers.
+            for dtype in {gradient.dtype for gradient in gradients}:
+                own = [index for index, gradient in enumerate(gradients) if gradient.dtype == dtype]
+                flat = torch.cat([gradients[index].reshape(-1) for index in own])
+                with self._attributed("adding up gradients"):
+                    dist.all_reduce(flat)
+                for index, part in zip(
+                    own, torch.split_with_sizes(flat, [gradients[i].numel() for i in own]), strict=True
+                ):
+                    parameters[index].grad = part.view_as(gradients[index])
 
-    def broadcast_(self, values: Tensor) -> None:
-        """Put rank 0's values in the place of each rank's own."""
+    def broadcast(self, module: nn.Module) -> None:
+        """Put rank 0's weights in the place of each rank's own."""
         if self.world_size > 1:
             with self._attributed("taking over weights"):
-                dist.broadcast(values, src=0)
+                for tensor in module.state_dict().values():
+                    dist.broadcast(tensor, src=0)
 
     def any(self, flag: bool) -> bool:
         """Whether some rank says so."""
@@ -114,11 +123,17 @@ _times_joined = itertools.count()
 
 
 def _join(timeout_seconds: float) -> None:
+    # Its functions have the group as a default argument. Imported later, by an optimizer for instance, they would keep
+    # the group and its threads for good.
+    import torch.distributed.nn
+
     store, rank, world_size = _meeting_point()
     # Each time under names of its own: the addresses of the time before are still in the store.
     own = dist.PrefixStore(f"hookline-{next(_times_joined)}", store)  # type: ignore[attr-defined]
     timeout = timedelta(seconds=timeout_seconds)
-    dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=timeout)
+    # Objects and flags are exchanged on the CPU, gradients where they are.
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout)
     _made_here.add(id(dist.group.WORLD))
     atexit.register(_leave)  # for a trainer that never runs
 

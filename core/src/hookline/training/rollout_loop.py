@@ -13,7 +13,7 @@ from hookline.session import Session
 from hookline.training.config import RolloutConfig
 from hookline.training.errors import TrainerConfigError
 from hookline.training.experience import Experience
-from hookline.training.gradient_step import GradientStep
+from hookline.training.learner import Learner
 from hookline.training.losses.shared import SharedLossData
 from hookline.training.rollout_arrays import join_rollouts, mean_stats
 from hookline.training.warm_start import WarmStartPhase
@@ -38,20 +38,20 @@ class RolloutLoop:
     def __init__(
         self,
         config: RolloutConfig,
-        step: GradientStep,
+        learner: Learner,
         worker: RolloutWorker,
         order: np.random.Generator,
         rewards: RolloutRewards | None = None,
         warm_start: WarmStartPhase | None = None,
     ) -> None:
         self._config = config
-        self._step = step
+        self._learner = learner
         self._worker = worker
         self._order = order
         self.rewards = rewards
         self._warm_start = warm_start
-        self.experience = Experience(step.losses)
-        for loss in step.losses:
+        self.experience = Experience(learner.losses)
+        for loss in learner.losses:
             loss.attach_replay_buffer(self.experience)
 
     @property
@@ -64,7 +64,7 @@ class RolloutLoop:
         state.experience = self.experience
         self._hand_over_weights(session)
         # On one rank is enough: a plugin may have said so on rank 0 alone.
-        for epoch in session.epochs(until=lambda: self._step.ranks.any(self._is_over(session))):
+        for epoch in session.epochs(until=lambda: self._learner.ranks.any(self._is_over(session))):
             if self._warm_start is not None and not self._warm_start.is_over:
                 self._warm_start.run_epoch(session)
                 self._hand_over_weights(session)
@@ -90,13 +90,13 @@ class RolloutLoop:
         while len(rollouts) < self._config.rollouts_per_epoch and not self._worker.is_complete:
             rollouts.append(self._rollout())
         arrays, grid = join_rollouts(rollouts)
-        self.experience.fill(arrays, grid)
+        self.experience.fill(self._learner.to_device(arrays), grid)
         state = session.state
         state.rollout_stats = mean_stats(rollouts)
         state.agent_step += int(state.rollout_stats.get("rollout/steps", 0)) * state.world_size
-        shared = SharedLossData(state, self._step.policy, experience=self.experience)
+        shared = SharedLossData(state, self._learner.policy, experience=self.experience)
         with torch.no_grad():
-            for loss in self._step.losses:
+            for loss in self._learner.losses:
                 loss.rollout(shared, self.steps_per_epoch)
 
     def _rollout(self) -> Rollout:
@@ -108,18 +108,18 @@ class RolloutLoop:
     def _go_through_experience(self, session: Session) -> None:
         rows, minibatches = self.experience.rows, self._config.minibatches
         check_divisible(rows, minibatches)
-        order = torch.from_numpy(self._order.permutation(rows))
+        order = torch.from_numpy(self._order.permutation(rows)).to(self._learner.device)
         wanted = self._rows_to_learn_from(session)
         if wanted is not None:
             order = order[wanted[order]]
         for batch in self.experience.minibatches(minibatches, order):
             session.begin_step()
-            session.end_step(self._step.take(batch, session.state, self.experience))
+            session.end_step(self._learner.step(batch, session.state, self.experience))
 
     def _rows_to_learn_from(self, session: Session) -> Tensor | None:
         """Those that any loss wants; None for all."""
         union: Tensor | None = None
-        for loss in self._step.losses:
+        for loss in self._learner.losses:
             if loss.schedule.applies_in_epoch(session.state, self.steps_per_epoch):
                 wanted = loss.rows_to_learn_from(self.experience)
                 if wanted is None:
@@ -128,7 +128,7 @@ class RolloutLoop:
         return union
 
     def _hand_over_weights(self, session: Session) -> None:
-        self._worker.update_weights(self._step.policy.state_dict(), version=session.state.step)
+        self._worker.update_weights(self._learner.policy.state_dict(), version=session.state.step)
 
     def state_dict(self) -> dict[str, Any]:
         """What decides the next epoch besides weights and generators. An epoch's experience is not carried over."""

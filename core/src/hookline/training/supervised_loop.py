@@ -11,7 +11,7 @@ from hookline.session import Session
 from hookline.training.config import SupervisedConfig
 from hookline.training.examples import Batches
 from hookline.training.experience import union_of_specs
-from hookline.training.gradient_step import GradientStep
+from hookline.training.learner import Learner
 from hookline.training.validation import validate
 
 __all__ = ["SupervisedLoop"]
@@ -26,20 +26,20 @@ class SupervisedLoop:
     def __init__(
         self,
         config: SupervisedConfig,
-        step: GradientStep,
+        learner: Learner,
         dataset: Any,
         validation_dataset: Any | None,
         order: np.random.Generator,
     ) -> None:
-        spec, _ = union_of_specs(step.losses)
+        spec, _ = union_of_specs(learner.losses)
         self._config = config
-        self._step = step
+        self._learner = learner
         self._order = order
-        self._batches = Batches(dataset, config.batch_size, step.ranks, spec)
+        self._batches = Batches(dataset, config.batch_size, learner.ranks, spec)
         self._validation = (
             None
             if validation_dataset is None
-            else Batches(validation_dataset, config.batch_size, step.ranks, spec, name="validation dataset")
+            else Batches(validation_dataset, config.batch_size, learner.ranks, spec, name="validation dataset")
         )
 
     @property
@@ -51,11 +51,11 @@ class SupervisedLoop:
         state = session.state
         if self._config.validate_at_start and state.step == 0:
             self._validate(session, is_last_step=False)
-        for epoch in session.epochs(until=lambda: self._step.ranks.any(session.is_told_to_stop())):
+        for epoch in session.epochs(until=lambda: self._learner.ranks.any(session.is_told_to_stop())):
             session.begin_train_phase()
             for batch in self._batches.go_through(self._order if self._config.shuffle else None):
                 session.begin_step()
-                session.end_step(self._step.take(batch, state))
+                session.end_step(self._learner.step(batch, state))
                 self._validate_if_due(session)
             session.end_train_phase()
             yield epoch
@@ -68,7 +68,7 @@ class SupervisedLoop:
 
     def _validate(self, session: Session, *, is_last_step: bool) -> None:
         if self._validation is not None:
-            validate(session, self._validation, self._step, is_last_step=is_last_step)
+            validate(session, self._validation, self._learner, is_last_step=is_last_step)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: what comes next is decided by the generator that shuffles."""

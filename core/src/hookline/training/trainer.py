@@ -14,8 +14,8 @@ from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
-from hookline.training.gradient_step import GradientStep
 from hookline.training.hook_styles import register_hook
+from hookline.training.learner import Learner
 from hookline.training.long_lived import long_lived_left_out
 from hookline.training.losses.registry import build_losses
 from hookline.training.policy_evaluator import NAME as EVALUATOR
@@ -106,8 +106,8 @@ class Trainer:
     ) -> SupervisedLoop | RolloutLoop:
         config = self.config
         if dataset is not None:
-            step = self._build_step(policy, {"sft": {}})
-            return SupervisedLoop(config.supervised, step, dataset, validation_dataset, self._order)
+            learner = self._build_learner(policy, {"sft": {}})
+            return SupervisedLoop(config.supervised, learner, dataset, validation_dataset, self._order)
         if self.worker is None:
             self.worker = build_worker(
                 config.rollout, curriculum, policy, config.seed, self.ranks, self.plugins, self.state
@@ -116,14 +116,14 @@ class Trainer:
         module = as_module(self.worker.policy if policy is None else policy, config.seed)
         is_text = plays_text(module)
         self._check_rows(is_text)
-        step = self._build_step(module, {"grpo": {}} if is_text else {"ppo_actor": {}, "ppo_critic": {}})
+        learner = self._build_learner(module, {"grpo": {}} if is_text else {"ppo_actor": {}, "ppo_critic": {}})
         return RolloutLoop(
             config.rollout,
-            step,
+            learner,
             self.worker,
             self._order,
             self._build_rewards(rewards, is_text),
-            None if warm_start is None else WarmStartPhase(warm_start, step, self.worker, self._order, self.plugins),
+            None if warm_start is None else WarmStartPhase(warm_start, learner, self.worker, self._order, self.plugins),
         )
 
     def _build_rewards(self, config: IntegratedRewardConfig | None, is_text: bool) -> RolloutRewards | None:
@@ -141,19 +141,18 @@ class Trainer:
         per_rollout = own.num_environments * (own.sampling.samples_per_prompt if is_text else own.steps_per_rollout)
         check_divisible(per_rollout * self.config.rollout.rollouts_per_epoch, self.config.rollout.minibatches)
 
-    def _build_step(self, policy: Any, default_losses: Mapping[str, Mapping[str, Any]]) -> GradientStep:
+    def _build_learner(self, policy: Any, default_losses: Mapping[str, Mapping[str, Any]]) -> Learner:
         if policy is None:
             raise TrainingError("a dataset needs a policy: give the trainer a torch module, or a TransformerPolicy")
         module = as_module(policy, self.config.seed)
         losses = build_losses(default_losses if self.config.losses is None else self.config.losses, self.plugins)
+        self.learner = learner = Learner(module, losses, self.config.optimizer, self.config.learner, self.ranks)
         for loss in losses:
             loss.attach_policy(module)
-        step = GradientStep(module, losses, self.config.optimizer, self.ranks)
         self.policy = self.state.policy = module
-        self.optimizer = self.state.optimizer = step.optimizer
-        self._parameters = step.parameters.values
+        self.optimizer = self.state.optimizer = learner.optimizer
         self._losses = losses
-        return step
+        return learner
 
     # -- use ------------------------------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class Trainer:
             ):
                 self._check_start(session)
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
-                self.ranks.broadcast_(self._parameters.data)
+                self.ranks.broadcast(self.policy)
                 try:
                     for _ in self.loop.epochs(session):
                         self._share_progress()

@@ -18,7 +18,7 @@ from hookline.session import Session
 from hookline.training.errors import TrainingError
 from hookline.training.examples import Batches
 from hookline.training.experience import union_of_specs
-from hookline.training.gradient_step import GradientStep
+from hookline.training.learner import Learner
 from hookline.training.losses.registry import build_losses
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ class WarmStartPhase:
     def __init__(
         self,
         config: WarmStart,
-        step: GradientStep,
+        learner: Learner,
         worker: RolloutWorker,
         order: np.random.Generator,
         plugins: PluginManager,
     ) -> None:
-        for loss in step.losses:
+        for loss in learner.losses:
             if "reference" in loss.state_dict():
                 raise TrainingError(
                     f"loss {loss.name!r} keeps the policy near the one that the trainer was given, and a warm start "
@@ -68,11 +68,17 @@ class WarmStartPhase:
                 )
         losses = build_losses({"sft": {}}, plugins)
         self._config = config
-        self._step = step.sharing(losses, replace(step.config, learning_rate=config.learning_rate, anneal=False))
+        self._learner = learner.sharing(
+            losses, replace(learner.optimizer_config, learning_rate=config.learning_rate, schedule="constant")
+        )
         self._worker = worker
         self._order = order
         self._batches = Batches(
-            config.dataset, config.batch_size, step.ranks, union_of_specs(losses)[0], name="dataset of the warm start"
+            config.dataset,
+            config.batch_size,
+            learner.ranks,
+            union_of_specs(losses)[0],
+            name="warm start's dataset",
         )
         self._epochs = 0
         self.is_over = False
@@ -82,7 +88,7 @@ class WarmStartPhase:
         session.begin_train_phase()
         for batch in self._batches.go_through(self._order, self._config.steps_per_epoch):
             session.begin_step()
-            session.end_step(self._step.take(batch, session.state))
+            session.end_step(self._learner.step(batch, session.state))
         session.end_train_phase()
         self._epochs += 1
 
@@ -102,7 +108,7 @@ class WarmStartPhase:
 
     def _shares_solved(self) -> dict[str, float]:
         """The share of each lesson's problems, as the mean over ranks: the same on all of them."""
-        lessons, ranks = list(self._config.until), self._step.ranks
+        lessons, ranks = list(self._config.until), self._learner.ranks
         scores = self._worker.evaluate(lessons, n_examples=self._config.n_examples, eval_type=EVALUATION)
         own = torch.tensor([scores[f"inference.{EVALUATION}/{lesson}/success_rate"] for lesson in lessons])
         return dict(zip(lessons, (ranks.sum(own) / ranks.world_size).tolist(), strict=True))

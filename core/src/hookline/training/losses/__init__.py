@@ -4,7 +4,7 @@ A plugin brings its own by `register_losses`, and a trainer's config names it li
 
     class Entropy(Loss):
         def run_train(self, shared):
-            return self.mean(-actions_forward(shared).entropy)
+            return -actions_forward(shared).entropy.mean()
 
     class MyPlugin:
         @hookimpl
@@ -14,8 +14,8 @@ A plugin brings its own by `register_losses`, and a trainer's config names it li
     TrainerConfig(losses={"ppo_actor": {}, "ppo_critic": {}, "entropy": {"weight": 0.01}})
 """
 
-from hookline.training.losses.forwards import actions_forward, tokens_forward
-from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
+from hookline.training.losses.forwards import actions_forward, tokens_forward, trained_tokens
+from hookline.training.losses.loss import Field, Loss, LossConfig, masked_mean
 from hookline.training.losses.schedule import LossSchedule, Window
 from hookline.training.losses.shared import SharedLossData
 
@@ -24,9 +24,10 @@ __all__ = [
     "Loss",
     "LossConfig",
     "LossSchedule",
-    "LossTerm",
     "SharedLossData",
     "Window",
     "actions_forward",
+    "masked_mean",
     "tokens_forward",
+    "trained_tokens",
 ]

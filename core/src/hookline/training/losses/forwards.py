@@ -1,14 +1,15 @@
-"""What several losses ask of the policy. Whoever asks first has it computed, the others find it in the shared data."""
+"""The policy's forward pass on a minibatch. The first loss that asks computes it, the others share it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from hookline.training.losses.shared import SharedLossData
 
-__all__ = ["ActionsForward", "TokensForward", "actions_forward", "next_token_logprobs", "tokens_forward"]
+__all__ = ["ActionsForward", "actions_forward", "next_token_logprobs", "tokens_forward", "trained_tokens"]
 
 
 class ActionsForward(NamedTuple):
@@ -20,40 +21,27 @@ class ActionsForward(NamedTuple):
     values: Tensor
 
 
-class TokensForward(NamedTuple):
-    """The policy at each token but the first, (rows, length - 1)."""
-
-    logprobs: Tensor
-    mask: Tensor
-    """True for the tokens that count."""
-
-
 def actions_forward(shared: SharedLossData) -> ActionsForward:
     """The policy on the minibatch's observations and actions."""
     forward: ActionsForward | None = shared.get("actions_forward")
     if forward is None:
-        forward = shared["actions_forward"] = ActionsForward(*_evaluate_actions(shared))
+        evaluated = shared.policy.evaluate_actions(shared.batch["obs"], shared.batch["actions"])
+        forward = shared["actions_forward"] = ActionsForward(*evaluated)
     return forward
 
 
-def _evaluate_actions(shared: SharedLossData) -> tuple[Tensor, Tensor, Tensor]:
-    obs, actions = shared.batch["obs"], shared.batch["actions"]
-    if shared.by_hand is not None:
-        evaluated, pull_back = shared.by_hand(obs, actions)
-        shared.pull_backs.append(pull_back)
-    else:
-        evaluated = shared.policy.evaluate_actions(obs, actions)
-    return evaluated
-
-
-def tokens_forward(shared: SharedLossData) -> TokensForward:
-    """The policy on the minibatch's tokens."""
-    forward: TokensForward | None = shared.get("tokens_forward")
-    if forward is None:
+def tokens_forward(shared: SharedLossData) -> Tensor:
+    """The log-probability of each of the minibatch's tokens but the first, (rows, length - 1)."""
+    logprobs: Tensor | None = shared.get("tokens_forward")
+    if logprobs is None:
         logprobs = next_token_logprobs(shared.policy, shared.batch["tokens"], shared.batch["valid"])
-        forward = TokensForward(logprobs, shared.batch["loss_mask"][:, 1:])
-        shared["tokens_forward"] = forward
-    return forward
+        shared["tokens_forward"] = logprobs
+    return logprobs
+
+
+def trained_tokens(batch: Mapping[str, Tensor]) -> Tensor:
+    """True for the tokens, all but the first, that are trained on."""
+    return batch["loss_mask"][:, 1:]
 
 
 def next_token_logprobs(policy: Any, tokens: Tensor, valid: Tensor) -> Tensor:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 __all__ = ["generalized_advantages"]
 
 
 def generalized_advantages(
-    rewards: NDArray[np.float32],
-    values: NDArray[np.float32],
-    next_values: NDArray[np.float32],
-    ends: NDArray[np.bool_],
-    gamma: float,
-    gae_lambda: float,
-) -> NDArray[np.float32]:
-    """The advantage of each step of a grid of (steps, copies).
+    rewards: Tensor, values: Tensor, next_values: Tensor, ends: Tensor, gamma: float, gae_lambda: float
+) -> Tensor:
+    """The advantage of each step of a grid of (steps, environments).
+
+    delta(t) = r(t) + gamma V(t+1) - V(t), and A(t) = delta(t) + gamma lambda A(t+1) until the episode ends.
 
     :param next_values: the value of what followed each step: 0 where the episode terminated, the value of the last
-        observation where it was cut short. That is what lets a truncated episode be bootstrapped.
-    :param ends: where an episode ended, by termination or truncation: what follows belongs to another one.
+        observation where it was truncated, so that a truncated episode is bootstrapped.
+    :param ends: where an episode ended, by termination or truncation: the next step belongs to another one.
     """
-    deltas = rewards + gamma * next_values - values
-    decay = np.float32(gamma * gae_lambda) * ~ends
-    # A(t) = delta(t) + decay(t) A(t + 1), by doubling: when each sum has the terms of `reach` steps, adding the one
-    # that begins where it ends gives it twice as many. Step by step from the end takes ten times as long.
-    advantages, reach = deltas, 1
-    while reach < len(deltas):
+    advantages = rewards + gamma * next_values - values
+    decay = gamma * gae_lambda * (~ends).to(rewards.dtype)
+    # The recursion by doubling: when each sum has the terms of `reach` steps, adding the one that begins where it ends
+    # gives it twice as many. A loop over the steps takes ten times as long.
+    reach = 1
+    while reach < len(advantages):
         advantages[:-reach] += decay[:-reach] * advantages[reach:]
-        decay[:-reach] *= decay[reach:].copy()
+        decay[:-reach] *= decay[reach:].clone()
         reach *= 2
     return advantages

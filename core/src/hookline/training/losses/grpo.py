@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hookline.training.losses.forwards import tokens_forward
+from hookline.training.losses.forwards import tokens_forward, trained_tokens
 from hookline.training.losses.kl import Reference, kl_estimate
-from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
+from hookline.training.losses.loss import Field, Loss, LossConfig, masked_mean
 from hookline.training.losses.shared import SharedLossData
 
 if TYPE_CHECKING:
@@ -21,22 +21,23 @@ __all__ = ["GRPO", "GRPOConfig", "group_advantages"]
 
 
 def group_advantages(rewards: Tensor, groups: Tensor, eps: float = 1e-4) -> Tensor:
-    """How much better each response was than those to the same prompt, in deviations of its group.
+    """The reward of each response less the mean of its group, in units of the group's std.
 
-    A reward that is not a number is not applicable: it has no say in its group, and its own advantage is 0.
+    A reward of NaN is not applicable: it is left out of its group, and its own advantage is 0.
+
+    :param groups: the number of each response's group, less than the number of responses.
     """
     judged = ~rewards.isnan()
     known = rewards.nan_to_num()
-    size = int(groups.max()) + 1
 
     def mean_of_group(values: Tensor) -> Tensor:
-        sums = torch.zeros(size).index_add(0, groups, values * judged)
-        counts = torch.zeros(size).index_add(0, groups, judged.float())
+        sums = torch.zeros_like(known).index_add(0, groups, values * judged)
+        counts = torch.zeros_like(known).index_add(0, groups, judged.to(known.dtype))
         return (sums / counts.clamp(min=1))[groups]
 
     centred = known - mean_of_group(known)
-    deviation = mean_of_group(centred.square()).sqrt()
-    return centred / (deviation + eps) * judged
+    std = mean_of_group(centred.square()).sqrt()
+    return centred / (std + eps) * judged
 
 
 @dataclass(kw_only=True)
@@ -81,20 +82,25 @@ class GRPO(Loss):
         """Those of groups whose responses differ in reward: where all are alike, none is better than another."""
         return None if self._reference is not None else experience["advantages"] != 0
 
-    def run_train(self, shared: SharedLossData) -> LossTerm:
-        clip = self.config.clip
-        advantages = self.of_batch(shared, "advantages")[:, None]
-        # What could not be judged says nothing, and must not make the mean smaller either.
-        judged = ~shared.batch["rewards"].isnan()[:, None]
-        new = tokens_forward(shared)
-        mask = new.mask & judged
+    def count(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return _judged_tokens(batch).sum()
 
-        ratio = (new.logprobs - shared.batch["logprobs"]).exp()
+    def run_train(self, shared: SharedLossData) -> Tensor:
+        clip = self.config.clip
+        advantages = self.of_batch(shared.batch, "advantages")[:, None]
+        mask = _judged_tokens(shared.batch)
+        logprobs = tokens_forward(shared)
+        ratio = (logprobs - shared.batch["logprobs"]).exp()
         loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
         if self._reference is not None:
-            divergence = kl_estimate(new.logprobs, self._reference.token_logprobs(shared.batch))
-            self.report(shared, "kl", self.mean(divergence.detach(), mask).value)
+            divergence = kl_estimate(logprobs, self._reference.token_logprobs(shared.batch))
+            self.report(shared, "kl", masked_mean(divergence.detach(), mask))
             loss = loss + self.config.kl * divergence
         with torch.no_grad():
-            self.report(shared, "clip_fraction", self.mean(((ratio - 1).abs() > clip).float(), mask).value)
-        return self.mean(loss, mask)
+            self.report(shared, "clip_fraction", masked_mean(((ratio - 1).abs() > clip).float(), mask))
+        return masked_mean(loss, mask)
+
+
+def _judged_tokens(batch: Mapping[str, Tensor]) -> Tensor:
+    """The trained tokens of responses that have a reward: one without must not make the mean smaller."""
+    return trained_tokens(batch) & ~batch["rewards"].isnan()[:, None]

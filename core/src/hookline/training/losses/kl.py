@@ -7,7 +7,6 @@ whoever resumes a run hands in what the run began with, and is told when it is s
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from hookline.policies.weights import fingerprint
 from hookline.training.errors import ExperienceError, ReferencePolicyError
-from hookline.training.losses.forwards import actions_forward, next_token_logprobs, tokens_forward
-from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
+from hookline.training.losses.forwards import actions_forward, next_token_logprobs, tokens_forward, trained_tokens
+from hookline.training.losses.loss import Field, Loss, LossConfig, masked_mean
 from hookline.training.losses.shared import SharedLossData
 
 __all__ = ["KL", "KLConfig", "Reference", "kl_estimate"]
@@ -42,11 +42,7 @@ class Reference:
     @cached_property
     def fingerprint(self) -> str:
         """The same for the same weights, and for no others."""
-        digest = hashlib.sha256()
-        for name, tensor in self.policy.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        return fingerprint(self.policy)
 
     def state_dict(self) -> dict[str, Any]:
         return {"reference": self.fingerprint}
@@ -102,9 +98,12 @@ class KL(Loss):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._reference.check(state, self.name)
 
-    def run_train(self, shared: SharedLossData) -> LossTerm:
+    def count(self, batch: Mapping[str, Tensor]) -> Tensor | int:
+        return super().count(batch) if self.config.of == "actions" else trained_tokens(batch).sum()
+
+    def run_train(self, shared: SharedLossData) -> Tensor:
         if self.config.of == "actions":
             reference = self._reference.action_logprobs(shared.batch)
-            return self.mean(kl_estimate(actions_forward(shared).logprobs, reference))
-        new = tokens_forward(shared)
-        return self.mean(kl_estimate(new.logprobs, self._reference.token_logprobs(shared.batch)), new.mask)
+            return kl_estimate(actions_forward(shared).logprobs, reference).mean()
+        reference = self._reference.token_logprobs(shared.batch)
+        return masked_mean(kl_estimate(tokens_forward(shared), reference), trained_tokens(shared.batch))

@@ -15,7 +15,7 @@ from hookline.training.losses.shared import SharedLossData
 if TYPE_CHECKING:
     from hookline.training.experience import Experience
 
-__all__ = ["Field", "Loss", "LossConfig", "LossTerm"]
+__all__ = ["Field", "Loss", "LossConfig", "masked_mean"]
 
 
 class Field(NamedTuple):
@@ -36,17 +36,6 @@ class Field(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype or 'any type'} of {'any shape' if self.shape is None else f'shape {self.shape}'}"
-
-
-class LossTerm(NamedTuple):
-    """A mean, and how much it was taken over, so that means of several ranks can be joined."""
-
-    value: Tensor
-    size: Tensor | int
-    """How many rows or tokens."""
-    slopes: tuple[tuple[Tensor, Tensor], ...] = ()
-    """Pairs of a tensor and the gradient of `value` with respect to it, from a loss that knows them by itself; see
-    `with_slopes`. Without them autograd is asked."""
 
 
 @dataclass(kw_only=True)
@@ -94,9 +83,14 @@ class Loss:
         del experience
         return None
 
-    def run_train(self, shared: SharedLossData) -> LossTerm:
-        """The loss on one minibatch."""
+    def run_train(self, shared: SharedLossData) -> Tensor:
+        """The loss on `shared.batch`: one number, the mean over what `count` counts."""
         raise NotImplementedError(f"loss {self.name!r} ({type(self).__name__}) has no run_train(shared)")
+
+    def count(self, batch: Mapping[str, Tensor]) -> Tensor | int:
+        """How many rows or tokens of a batch the loss is the mean of: the weight of that mean beside those of other
+        parts of the minibatch and of other ranks."""
+        return len(next(iter(batch.values())))
 
     def state_dict(self) -> dict[str, Any]:
         """What the loss must remember for a resumed run, as JSON can hold it; nothing for one that only computes."""
@@ -110,26 +104,24 @@ class Loss:
         if self.schedule.applies_in_epoch(shared.state, steps):
             self.run_rollout(shared)
 
-    def train(self, shared: SharedLossData) -> LossTerm | None:
+    def train(self, shared: SharedLossData) -> Tensor | None:
         """Run the train part, if the loss applies now."""
         return self.run_train(shared) if self.schedule.applies_now(shared.state) else None
 
-    def mean(self, values: Tensor, mask: Tensor | None = None) -> LossTerm:
-        """The mean of values, over those that a mask has as true."""
-        if mask is None:
-            return LossTerm(values.mean(), values.numel())
-        count = mask.sum()
-        return LossTerm((values * mask).sum() / count.clamp(min=1), count)
-
     def report(self, shared: SharedLossData, name: str, value: Tensor | float) -> None:
         """Have a number reported beside the loss, as `train/<loss>/<name>`."""
-        shared.stats[f"{self.name}/{name}"] = value
+        shared.report(f"{self.name}/{name}", value)
 
-    def of_batch(self, shared: SharedLossData, name: str) -> Tensor:
-        """A field of the minibatch, with an error that names this loss when it is not there."""
+    def of_batch(self, batch: Mapping[str, Tensor], name: str) -> Tensor:
+        """A field of a batch, with an error that names this loss when it is not there."""
         try:
-            return shared.batch[name]
+            return batch[name]
         except KeyError:
             raise ExperienceError(
-                f"loss {self.name!r} needs {name!r}, which the data does not have; it has {', '.join(shared.batch)}"
+                f"loss {self.name!r} needs {name!r}, which the data does not have; it has {', '.join(batch)}"
             ) from None
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the values that a mask has as true; 0 where it has none."""
+    return (values * mask).sum() / mask.sum().clamp(min=1)

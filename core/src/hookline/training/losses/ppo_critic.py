@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from hookline.training.losses.forwards import actions_forward
 from hookline.training.losses.gae import generalized_advantages
-from hookline.training.losses.known_gradient import with_slopes
-from hookline.training.losses.loss import Field, Loss, LossConfig, LossTerm
+from hookline.training.losses.loss import Field, Loss, LossConfig
 from hookline.training.losses.shared import SharedLossData
 
 __all__ = ["PPOCritic", "PPOCriticConfig"]
@@ -21,11 +20,11 @@ __all__ = ["PPOCritic", "PPOCriticConfig"]
 class PPOCriticConfig(LossConfig):
     weight: float = 0.5
     gamma: float = 0.99
-    """How much a reward is worth a step later."""
+    """The discount of a reward one step later."""
     gae_lambda: float = 0.95
     """How far advantages look ahead: 0 is one step, 1 the whole episode."""
     clip: float | None = 0.2
-    """How far a value may move from what it was before its error stops counting less; None for any."""
+    """How far a value may move from what it was in the rollout; None for any distance."""
 
 
 class PPOCritic(Loss):
@@ -48,29 +47,23 @@ class PPOCritic(Loss):
     def run_rollout(self, shared: SharedLossData) -> None:
         experience = shared.experience
         assert experience is not None
-        advantages = torch.from_numpy(
-            generalized_advantages(
-                experience["rewards"].numpy(),
-                experience["values"].numpy(),
-                experience["next_values"].numpy(),
-                (experience["terminated"] | experience["truncated"]).numpy(),
-                self.config.gamma,
-                self.config.gae_lambda,
-            )
+        advantages = generalized_advantages(
+            experience["rewards"],
+            experience["values"],
+            experience["next_values"],
+            experience["terminated"] | experience["truncated"],
+            self.config.gamma,
+            self.config.gae_lambda,
         )
         experience.store("advantages", advantages)
         experience.store("returns", advantages + experience["values"])
 
-    def run_train(self, shared: SharedLossData) -> LossTerm:
-        returns, clip = self.of_batch(shared, "returns").numpy(), self.config.clip
-        new = actions_forward(shared)
-        values, rows = new.values.detach().numpy(), returns.size
-        slope = values - returns  # of half the squared error
-        error = slope**2
+    def run_train(self, shared: SharedLossData) -> Tensor:
+        returns, clip = self.of_batch(shared.batch, "returns"), self.config.clip
+        values = actions_forward(shared).values
+        error = (values - returns).square()
         if clip is not None:
-            old = shared.batch["values"].numpy()
-            limited = (old + (values - old).clip(-clip, clip) - returns) ** 2
-            # The greater of the two counts. Where that is the limit, nothing moves it.
-            slope = np.where(limited > error, 0, slope)
-            error = np.maximum(error, limited)
-        return with_slopes(0.5 * error.sum() / rows, rows, (new.values, torch.from_numpy(slope / rows)))
+            old = shared.batch["values"]
+            clipped = old + (values - old).clamp(-clip, clip)
+            error = torch.max(error, (clipped - returns).square())
+        return 0.5 * error.mean()

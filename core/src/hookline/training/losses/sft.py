@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hookline.training.losses.forwards import tokens_forward
-from hookline.training.losses.loss import Field, Loss, LossTerm
+from torch import Tensor
+
+from hookline.training.losses.forwards import tokens_forward, trained_tokens
+from hookline.training.losses.loss import Field, Loss, masked_mean
 from hookline.training.losses.shared import SharedLossData
 
 __all__ = ["SFT"]
@@ -15,6 +17,8 @@ class SFT(Loss):
     def get_experience_spec(self) -> Mapping[str, Field]:
         return {"tokens": Field("int64"), "valid": Field("bool"), "loss_mask": Field("bool")}
 
-    def run_train(self, shared: SharedLossData) -> LossTerm:
-        new = tokens_forward(shared)
-        return self.mean(-new.logprobs, new.mask)
+    def count(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return trained_tokens(batch).sum()
+
+    def run_train(self, shared: SharedLossData) -> Tensor:
+        return masked_mean(-tokens_forward(shared), trained_tokens(shared.batch))

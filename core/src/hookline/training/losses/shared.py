@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -12,11 +12,7 @@ from hookline_hookspecs import TrainerState
 if TYPE_CHECKING:
     from hookline.training.experience import Experience
 
-__all__ = ["Evaluation", "SharedLossData"]
-
-Evaluation = Callable[[Tensor, Tensor], tuple[tuple[Tensor, Tensor, Tensor], Callable[[], None]]]
-"""From observations and actions to log-probabilities, entropy and values, all of them leaves to autograd, and a
-function that carries on their gradients to the parameters."""
+__all__ = ["SharedLossData"]
 
 
 class SharedLossData(dict[str, Any]):
@@ -31,7 +27,8 @@ class SharedLossData(dict[str, Any]):
         policy: Any,
         batch: Mapping[str, Tensor] | None = None,
         experience: Experience | None = None,
-        by_hand: Evaluation | None = None,
+        *,
+        minibatch: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.state = state
@@ -39,12 +36,18 @@ class SharedLossData(dict[str, Any]):
         self.policy = policy
         """The torch module that is trained."""
         self.batch = batch or {}
-        """The minibatch: rows of the experience, or examples of the dataset; empty in a rollout phase."""
+        """The rows to compute the loss on: of the experience, or examples of the dataset; empty in a rollout phase."""
+        self.minibatch = self.batch if minibatch is None else minibatch
+        """All rows of the gradient step. `batch` is a part of them where gradients are accumulated."""
         self.experience = experience
         """The whole experience of the epoch; None where there is a dataset instead."""
-        self.by_hand = by_hand
-        """The policy's own way to evaluate actions without autograd, where it has one and gradients are wanted."""
-        self.pull_backs: list[Callable[[], None]] = []
-        """Called when the losses have been differentiated: each carries gradients on, from where autograd ends."""
-        self.stats: dict[str, Tensor | float] = {}
-        """Numbers to report beside the losses, by name; tensors have no dimensions."""
+        self._stats: dict[str, Tensor | float] = {}
+
+    def report(self, name: str, value: Tensor | float) -> None:
+        """Have a number reported beside the losses; a tensor has no dimensions."""
+        self._stats[name] = value
+
+    def take_stats(self) -> dict[str, Tensor | float]:
+        """The numbers reported since the last call, by name."""
+        stats, self._stats = self._stats, {}
+        return stats

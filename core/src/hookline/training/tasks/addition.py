@@ -21,7 +21,7 @@ TOKENIZER: Final = CharacterTokenizer("0123456789+=")
 
 @task(
     epochs=4,
-    optimizer=OptimizerConfig(learning_rate=3e-3, eps=1e-8, max_grad_norm=1.0),
+    optimizer=OptimizerConfig("adam", learning_rate=3e-3, max_grad_norm=1.0),
     supervised=SupervisedConfig(batch_size=32, validate_every=16),
 )
 def addition(config: TrainerConfig, plugins: PluginManager) -> Trainer:

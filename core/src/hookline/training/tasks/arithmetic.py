@@ -35,7 +35,7 @@ NEW_TOKENS: Final = 4
     epochs=180,
     threads=2,
     losses={"grpo": {"clip": 0.2}},
-    optimizer=OptimizerConfig(learning_rate=5e-4, anneal=True, eps=1e-8, max_grad_norm=1.0),
+    optimizer=OptimizerConfig("adam", learning_rate=5e-4, max_grad_norm=1.0),
     rollout=RolloutConfig(
         num_environments=192, samples_per_prompt=4, rollouts_per_epoch=4, minibatches=6, update_epochs=1
     ),

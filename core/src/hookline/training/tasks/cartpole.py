@@ -49,7 +49,7 @@ class UntilSolved:
         "ppo_actor": {"entropy": 0.0, "anneal_clip": True},
         "ppo_critic": {"gamma": 0.98, "gae_lambda": 0.8, "clip": None},
     },
-    optimizer=OptimizerConfig(learning_rate=3e-3),
+    optimizer=OptimizerConfig("adam", learning_rate=3e-3, options={"eps": 1e-5}),
     rollout=RolloutConfig(num_environments=64, steps_per_rollout=64, minibatches=8, update_epochs=3),
 )
 def cartpole(config: TrainerConfig, plugins: PluginManager) -> Trainer:
