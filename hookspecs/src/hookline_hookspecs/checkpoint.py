@@ -16,6 +16,10 @@ __all__ = ["load_plugin_state", "on_checkpoint_restored", "on_checkpoint_saved",
 def save_plugin_state(state: TrainerState) -> Mapping[str, Any] | None:
     """Hand over what your plugin must remember for a resumed run.
 
+    What must be on disk before the checkpoint counts need not be waited for here: put a function without arguments into
+    `state.shared[<plugin>]["before_checkpoint"]`, and the thread that writes the checkpoint calls it, and waits for it,
+    before the checkpoint becomes valid.
+
     When: while a checkpoint is being taken.
     Emitted by: checkpoint plugin.
     Where: rank 0, training thread.

@@ -299,3 +299,19 @@ def test_a_number_of_another_library_is_converted_on_the_thread_of_the_sink(
     manager.drain()
     assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(0.5,)]
     assert threading.current_thread() not in threads
+
+
+def test_a_flush_has_what_was_put_before_it_written_at_once_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "FLUSH_SECONDS", 3600.0)
+    sink = Kept()
+    worker = SinkWorker("kept", lambda: sink)
+    for step in range(10):
+        worker.put(step, 0, {"loss": 1.0}, 0.0)
+    assert worker.flush().wait(60)
+    assert sink.steps == list(range(10))
+    sink.failures = [OSError("disk full")]
+    worker.put(10, 0, {"loss": 1.0}, 0.0)
+    assert not worker.flush().wait(60)
+    assert worker.flush().wait(60)
+    assert ended(worker)
+    assert worker.flush().wait(60)

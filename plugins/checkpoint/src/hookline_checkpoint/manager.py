@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,8 @@ class CheckpointManager:
                 policy=state_dict_of("policy", state.policy),
                 optimizer=state_dict_of("optimizer", state.optimizer),
                 plugins=dict(plugins),
-            )
+            ),
+            _wait_for_plugins(state),
         )
 
     def finish(self, *, wait: bool = False) -> CheckpointRecord | None:
@@ -160,6 +161,24 @@ class CheckpointManager:
         self._uploads = Uploads(contents.epoch)
         logger.info("resumed from %s: epoch %d is complete, step %d", loaded.path, contents.epoch, contents.step)
         return loaded
+
+
+def _wait_for_plugins(state: TrainerState) -> Callable[[], None]:
+    """What waits, on the writing thread, for all that plugins want to be on disk before the checkpoint counts."""
+    waits = {
+        plugin: namespace.pop("before_checkpoint")
+        for plugin, namespace in list(state.shared.items())
+        if "before_checkpoint" in namespace
+    }
+
+    def wait() -> None:
+        for plugin, wait_for_it in waits.items():
+            try:
+                wait_for_it()
+            except Exception as error:
+                logger.warning("plugin %r failed before a checkpoint, which is saved all the same: %r", plugin, error)
+
+    return wait
 
 
 def record_of(loaded: Loaded) -> CheckpointRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,15 @@ class Saver:
     def is_writing(self) -> bool:
         return self._writing is not None and self._writing.thread.is_alive()
 
-    def start(self, contents: Contents) -> None:
-        """Copy the contents, and have them written. Nothing may be under way."""
+    def start(self, contents: Contents, before_it_counts: Callable[[], object] = lambda: None) -> None:
+        """Copy the contents, and have them written. Nothing may be under way.
+
+        :param before_it_counts: called on the writing thread before the checkpoint becomes valid.
+        """
         assert self._writing is None, "one save at a time"
         if self._preparing is not None:
             self._preparing.join()
-        writing = _Writing(self.folder, self.retention, self._buffers.take(contents))
+        writing = _Writing(self.folder, self.retention, self._buffers.take(contents), before_it_counts)
         writing.thread.start()
         self._writing = writing
 
@@ -82,6 +85,7 @@ class _Writing:
     folder: Path
     retention: Retention
     snapshot: Snapshot
+    before_it_counts: Callable[[], object]
     saved: Saved | None = None
     error: BaseException | None = None
 
@@ -91,7 +95,7 @@ class _Writing:
 
     def _write(self) -> None:
         try:
-            saved = write_checkpoint(self.folder, self.snapshot)
+            saved = write_checkpoint(self.folder, self.snapshot, self.before_it_counts)
             self.retention.prune(saved.path, self.snapshot.metrics)
             self.saved = saved
         except BaseException as error:

@@ -25,12 +25,14 @@ no symbolic link below `checkpoints/` is followed: reading and removing stay wit
 decides: not the folder's age, nor which other folders there are.
 
 **Writing.** The files are written to `.staging-epoch-000010`, each followed by an fsync, the manifest last; the staging
-folder is fsynced and renamed to its name, and `checkpoints/` is fsynced. Only then are older checkpoints removed,
-each first renamed to `.discarded-...`, so that no half-removed folder goes by the name of a checkpoint. Where the
-name is taken, as by a damaged checkpoint that a resumed run has come past again, the old folder is first renamed to
-`epoch-000010.replaced`, which still is a checkpoint to a reader, and removed once the new one is in its place. So at
-every moment the newest checkpoint that was ever complete, or one newer, is there and valid. What a kill leaves behind
-begins with a dot, is never read, and is removed by the next save. A folder has one writer: rank 0 of one run.
+folder is fsynced. What plugins want to be on disk before the checkpoint counts is waited for
+(`state.shared[PLUGIN]["before_checkpoint"]`). The folder is renamed to its name, and `checkpoints/` is fsynced. Only
+then are older checkpoints removed, each first renamed to `.discarded-...`, so that no half-removed folder goes by the
+name of a checkpoint. Where the name is taken, as by a damaged checkpoint that a resumed run has come past again, the
+old folder is first renamed to `epoch-000010.replaced`, which still is a checkpoint to a reader, and removed once the
+new one is in its place. So at every moment the newest checkpoint that was ever complete, or one newer, is there and
+valid. What a kill leaves behind begins with a dot, is never read, and is removed by the next save. A folder has one
+writer: rank 0 of one run.
 
 **Reading** (`hookline_checkpoint.reading`). The newest folder, by its epoch, that is valid. Each file is read once:
 what was hashed is what is used.
@@ -40,6 +42,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,8 +63,11 @@ class Saved(NamedTuple):
     """The hash of its manifest, and so of all of it."""
 
 
-def write_checkpoint(folder: Path, snapshot: Snapshot) -> Saved:
-    """Write a checkpoint, and return once it is durable."""
+def write_checkpoint(folder: Path, snapshot: Snapshot, before_it_counts: Callable[[], object] = lambda: None) -> Saved:
+    """Write a checkpoint, and return once it is durable.
+
+    :param before_it_counts: called when all files are durable, and the folder does not have its name yet.
+    """
     path = folder / name_of_epoch(snapshot.epoch)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,6 +75,7 @@ def write_checkpoint(folder: Path, snapshot: Snapshot) -> Saved:
         staging = folder / f"{STAGING}{path.name}"
         try:
             size, fingerprint = _fill(staging, snapshot)
+            before_it_counts()
             _put_in_place(staging, path)
         finally:
             shutil.rmtree(staging, ignore_errors=True)

@@ -18,15 +18,15 @@ class LessonRecord:
     """Remembers which lessons have been seen: one that is played is unlocked, whether that was announced or not."""
 
     def __init__(self) -> None:
-        self._unlocked: set[str] = set()
+        self.unlocked: set[str] = set()
 
     def after_rollout(self, context: HookContext, rollout: Rollout) -> dict[str, float]:
         lesson = context.lesson_id
         if lesson is None:
             return {}
         numbers = {}
-        if lesson not in self._unlocked:
-            self._unlocked.add(lesson)
+        if lesson not in self.unlocked:
+            self.unlocked.add(lesson)
             numbers[f"curriculum/{lesson}/unlocked"] = 1.0
         if "performance" in context.metadata:
             numbers[f"curriculum/{lesson}/success"] = context.metadata["performance"]
@@ -35,5 +35,5 @@ class LessonRecord:
         return numbers
 
     def after_update(self, changes: Mapping[str, Any]) -> dict[str, float]:
-        self._unlocked.update(lesson for lesson, change in changes.items() if change == "unlocked")
+        self.unlocked.update(lesson for lesson, change in changes.items() if change == "unlocked")
         return {f"curriculum/{lesson}/{change}": 1.0 for lesson, change in changes.items()}

@@ -72,8 +72,9 @@ class PhaseClock:
         total = sum(seconds.values())
         if total <= 0:
             return {}
-        numbers = {f"time/{phase}": spent for phase, spent in seconds.items() if spent}
-        numbers |= {f"time/{phase}_share": spent / total for phase, spent in seconds.items() if spent}
+        # Of all phases, those of no time too: which rows there are must not hang on where a run was killed and resumed.
+        numbers = {f"time/{phase}": spent for phase, spent in seconds.items()}
+        numbers |= {f"time/{phase}_share": spent / total for phase, spent in seconds.items()}
         numbers["rate/steps_per_second"] = steps / total
         if agent_steps:
             numbers["rate/agent_steps_per_second"] = agent_steps / total

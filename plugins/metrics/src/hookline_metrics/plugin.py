@@ -13,10 +13,11 @@ from hookline_hookspecs.redaction import redact, redact_text
 from hookline_metrics.gathering import Gatherer
 from hookline_metrics.gradients import gradient_statistics
 from hookline_metrics.lessons import LessonRecord
+from hookline_metrics.names import calling_code
 from hookline_metrics.options import Options
 from hookline_metrics.phases import Phase, PhaseClock
 from hookline_metrics.recording import Recording
-from hookline_metrics.sinks.sink import DATABASE, Run, Sink
+from hookline_metrics.sinks.sink import DATABASE, SAVED, Run, Sink
 from hookline_metrics.sinks.wanted import wanted_sinks
 
 __all__ = ["Metrics"]
@@ -43,6 +44,7 @@ class Metrics:
         self._lessons = LessonRecord()
         self._recording: Recording | None = None
         self._has_started = False
+        self._is_restored = False
         self._gradients_due = 0
         self._latest_report: tuple[int, Mapping[str, Any]] = (-1, {})
         self._mentioned = False
@@ -56,6 +58,9 @@ class Metrics:
     @hookimpl(scope="driver")
     def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
         recording = self._open(state)
+        if state.resume and not self._is_restored and recording.has_database:
+            # Nothing was there to go on from: what an earlier start recorded is recorded again.
+            _rewind(recording, None)
         recording.moment.start_step = state.step
         recording.moment.start_epoch = report_data.get("start_epoch", state.epoch)
         self._phases.restart(state.step, state.agent_step)
@@ -91,7 +96,8 @@ class Metrics:
         if recording is None or recording.folder != state.run_dir:
             self._end()
             self._recording = recording = Recording(state.run_dir, self._sinks(state), self._options)
-            self._phases, self._lessons, self._has_started = PhaseClock(), LessonRecord(), False
+            self._phases, self._lessons = PhaseClock(), LessonRecord()
+            self._has_started = self._is_restored = False
         moment = recording.moment
         moment.total_epochs, moment.total_steps = state.total_epochs, state.total_steps
         moment.step, moment.phase = state.step, self._phases.current
@@ -126,14 +132,15 @@ class Metrics:
         moment.step = step
         moment.numbers = numbers
         moment.beats += 1
-        recording.record(step, report_data.get("current_epoch", moment.epoch), numbers)
+        epoch = report_data.get("current_epoch")
+        recording.record(step, epoch if type(epoch) is int else moment.epoch, numbers, calling_code)
         self._latest_report = step, numbers
 
     @hookimpl(scope="driver")
     def on_mb_end(self, state: TrainerState) -> None:
         if state.step >= self._gradients_due and self._options.gradients_every and self._recording is not None:
             self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
-            self._recording.record(state.step, state.epoch, gradient_statistics(state.policy))
+            self._recording.record(state.step, state.epoch, gradient_statistics(state.policy), "the policy's modules")
 
     @hookimpl(schedule=Every(1, start=-1), scope="driver")  # epoch 0 too
     def on_epoch_end(self, state: TrainerState) -> None:
@@ -142,7 +149,7 @@ class Metrics:
 
     def _gather(self, state: TrainerState) -> None:
         recording = self._open(state)
-        numbers = self._gatherer.gather(state, self._own_numbers(state))
+        numbers = self._gatherer.gather(state, lambda: self._own_numbers(state))
         # What the last step's own report has said is not said again: the state holds means over the epoch.
         step, said = self._latest_report
         if step == state.step:
@@ -157,6 +164,31 @@ class Metrics:
         if not self._mentioned:
             self._mentioned = True
             logger.info("numbers are reported before a run has begun, or after its end: they are not kept")
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    @hookimpl(scope="driver")
+    def save_plugin_state(self, state: TrainerState) -> dict[str, Any] | None:
+        """All that was reported before the checkpoint is in the database when the checkpoint is valid."""
+        self._gather(state)  # what belongs to this moment, before the checkpoint rather than after it
+        # Until the next event: what is saved is copied on the training thread, and written elsewhere.
+        self._enter("checkpoint")
+        recording = self._open(state)
+        if not recording.has_database:
+            return None
+        saved_at = recording.record(state.step, state.epoch, {SAVED: 1.0})
+        state.shared["metrics"]["before_checkpoint"] = recording.flush_database()
+        return {"saved_at": saved_at, "unlocked": sorted(self._lessons.unlocked)}
+
+    @hookimpl(scope="driver")
+    def load_plugin_state(self, state: TrainerState, saved: Mapping[str, Mapping[str, Any]]) -> None:
+        recording = self._open(state)
+        self._is_restored = True
+        self._gatherer.note_restored(state)
+        own = saved.get("metrics")
+        if own is not None and recording.has_database:
+            self._lessons.unlocked.update(own["unlocked"])
+            _rewind(recording, own["saved_at"])
 
     # -- signs of life, and where the time goes -------------------------------------------------------------------
 
@@ -179,13 +211,14 @@ class Metrics:
             moment.reward = rollout.stats.get("mean_reward", moment.reward)
             numbers = self._lessons.after_rollout(context, rollout)
             if numbers:
-                recording.record(moment.step, moment.epoch, numbers)
+                recording.record(moment.step, moment.epoch, numbers, "the curriculum's lessons")
 
     @hookimpl(scope="driver")
     def on_curriculum_update(self, changes: Mapping[str, Any]) -> None:
         if self._recording is not None:
             moment = self._recording.moment
-            self._recording.record(moment.step, moment.epoch, self._lessons.after_update(changes))
+            numbers = self._lessons.after_update(changes)
+            self._recording.record(moment.step, moment.epoch, numbers, "the curriculum's lessons")
 
     @hookimpl(scope="driver")
     def on_train_phase_start(self) -> None:
@@ -224,11 +257,6 @@ class Metrics:
     def post_rewards(self) -> None:
         self._beat()
 
-    @hookimpl(scope="driver")
-    def save_plugin_state(self) -> None:
-        # Until the next event: what is saved is copied on the training thread, and written elsewhere.
-        self._enter("checkpoint")
-
     def _enter(self, phase: Phase) -> None:
         self._phases.enter(phase)
         self._beat()
@@ -253,6 +281,14 @@ class Metrics:
 
 def _next_multiple(step: int, n: int) -> int:
     return (step // n + 1) * n if n else 0
+
+
+def _rewind(recording: Recording, saved_at: float | None) -> None:
+    # Not at the module's head: listing plugins needs no database.
+    from hookline_metrics.sinks.sqlite import rewind
+
+    assert recording.folder is not None, "a run without a folder has no database"
+    rewind(recording.folder, saved_at)
 
 
 def _write_report(folder: Path) -> None:

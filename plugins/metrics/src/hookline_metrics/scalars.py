@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
+from hookline_metrics.names import NameCheck
+
 __all__ = ["Merger", "as_scalar"]
 
 logger = logging.getLogger("hookline.metrics")
@@ -34,6 +36,7 @@ class Merger:
     """Merges the numbers of several sources into one report. What it has warned of once, it does not warn of again."""
 
     def __init__(self) -> None:
+        self._names = NameCheck()
         self._warned: set[str] = set()
 
     def merge(self, sources: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -44,7 +47,7 @@ class Merger:
             if not isinstance(numbers, Mapping):
                 self._warn(f"{source} gives a {type(numbers).__name__} in place of numbers by name: it is left out")
                 continue
-            for name, value in numbers.items():
+            for name, value in self._names.named(numbers, source).items():
                 if name in owners:
                     self._warn(f"metric {name!r} is claimed by {owners[name]} and by {source}: the first keeps it")
                 else:

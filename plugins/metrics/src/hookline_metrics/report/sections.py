@@ -123,8 +123,9 @@ def _time(run: RunReader, shown: set[str]) -> Iterator[str]:
     for phase in PHASES:
         name = f"time/{phase}"
         shown.update((name, f"{name}_share"))
-        if name in run.names:
-            spent[phase] = sum(run.series(name).values)
+        seconds = sum(run.series(name).values) if name in run.names else 0.0
+        if seconds:
+            spent[phase] = seconds
     if spent:
         yield card("Time per phase", share_bar(spent), wide=True)
         yield from _shares(run, list(spent))

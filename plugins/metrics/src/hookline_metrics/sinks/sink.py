@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-__all__ = ["DATABASE", "Report", "Run", "Sink", "SinkUnavailableError"]
+__all__ = ["DATABASE", "SAVED", "Report", "Run", "Sink", "SinkUnavailableError"]
 
 DATABASE: Final = "stats.sqlite"
 """The file in a run's folder that holds all numbers of the run, whatever other sinks there are."""
+
+
+SAVED: Final = "run/saved"
+"""The row that a checkpoint has in the database."""
 
 
 class SinkUnavailableError(Exception):

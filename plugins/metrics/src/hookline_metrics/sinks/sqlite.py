@@ -12,22 +12,29 @@ metric by name, which the index is for:
 
     SELECT step, value FROM metrics WHERE name = 'train/loss' ORDER BY step
 
-A run that is resumed, or begun anew in the same folder, appends. Each time that training starts there is a row
-`run/started` at the step it starts from; what an earlier row, by `rowid`, says of a later step has not happened in the
-run that goes on. Of several rows for one name and step the last counts. `hookline_metrics.reading` has that as code.
+A row `run/saved` is written when a checkpoint is taken, and the checkpoint becomes valid after it: what was recorded
+before a checkpoint is here when a run goes on from it, whatever killed the process. A power cut, which may take the
+last commits with it, is another matter. A run that goes on from a checkpoint first moves all rows after that
+checkpoint's `run/saved` to the table `superseded`, for it records them again; so a run that was killed and resumed has
+the rows of one that was not, each once, and besides a row `run/started` at each step that training started from.
+
+Where that row is not found, as in a database that was copied or made anew, the resumed run appends: what an earlier
+row, by `rowid`, says of a step later than a `run/started` has not happened in the run that goes on, and of several rows
+for one name and step the last counts. `hookline_metrics.reading` has that as code.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_metrics.sinks.sink import DATABASE, Report, Run
+from hookline_metrics.sinks.sink import DATABASE, SAVED, Report, Run
 
-__all__ = ["SQLiteSink"]
+__all__ = ["SQLiteSink", "rewind"]
 
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS metrics"
@@ -65,10 +72,30 @@ class SQLiteSink:
         self._connection.close()
 
 
+def rewind(folder: Path, saved_at: float | None) -> None:
+    """Take away the rows that came after a checkpoint, since the run that goes on from it records them again.
+
+    :param saved_at: the time of the checkpoint's row `run/saved`; None for a run that begins anew.
+    """
+    path = folder / DATABASE
+    if not path.exists():
+        return
+    with closing(_open(path)) as connection, connection:
+        mark: int | None = 0
+        if saved_at is not None:
+            marks = "SELECT max(rowid) FROM metrics WHERE name = ? AND time = ?"
+            (mark,) = connection.execute(marks, (SAVED, saved_at)).fetchone()
+        if mark is not None:
+            connection.execute("CREATE TABLE IF NOT EXISTS superseded AS SELECT * FROM metrics WHERE 0")
+            connection.execute("INSERT INTO superseded SELECT * FROM metrics WHERE rowid > ?", (mark,))
+            connection.execute("DELETE FROM metrics WHERE rowid > ?", (mark,))
+
+
 def _open(path: Path) -> sqlite3.Connection:
     # The sink's thread opens, writes and closes; at the end of the interpreter another may have to close.
     # Few statements are kept, for they are long and hardly ever the same.
-    connection = sqlite3.connect(path, check_same_thread=False, cached_statements=4)
+    # Absolute, since some builds of SQLite take a path that begins with `file:` for an address with parameters.
+    connection = sqlite3.connect(path.absolute(), check_same_thread=False, cached_statements=4)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         # In a write-ahead log this loses commits to a power cut at worst, never to a kill, and saves an fsync each.

@@ -1,7 +1,7 @@
 """`SinkWorker`: one sink, one thread, and a bounded queue that the training thread appends to.
 
 The training thread pays for one `deque.append`. It wakes nobody: the worker looks by itself a few times a second, and
-takes all that has come since in one go.
+takes all that has come since in one go. Only a flush, which a checkpoint asks for, has it look at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hookline_metrics.scalars import as_scalar
@@ -27,6 +27,24 @@ CAPACITY: Final = 50_000
 """Reports that may wait for a sink that hangs, some tens of megabytes. More are lost, and counted."""
 
 FLOAT: Final = frozenset({float})
+GREATEST_STEP: Final = 2**63 - 1
+"""More than this is a whole number to Python, and to no database."""
+
+
+class Flush:
+    """A wish that all that was put before it be written now, and whether it is."""
+
+    def __init__(self) -> None:
+        self._is_written = False
+        self._answered = threading.Event()
+
+    def answer(self, is_written: bool) -> None:
+        self._is_written = is_written
+        self._answered.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all is written, waiting at most so long for the sink's attempt."""
+        return self._answered.wait(seconds) and self._is_written
 
 
 class SinkWorker:
@@ -48,7 +66,9 @@ class SinkWorker:
         self._held_step: int | None = None
         self._is_given_up = False
         self._mentioned: set[str] = set()
-        self._ending = threading.Event()
+        self._flushes: deque[Flush] = deque()
+        self._is_ending = False
+        self._wake = threading.Event()
         # A daemon, so that a sink that hangs cannot keep the process alive.
         self._thread = threading.Thread(target=self._work, name=f"hookline-metrics-{name}", daemon=True)
         self._thread.start()
@@ -62,11 +82,21 @@ class SinkWorker:
         else:
             self.lost += 1
 
-    # -- whoever ends the run -------------------------------------------------------------------------------------
+    def flush(self) -> Flush:
+        """Have all that was put so far written now. Never waits."""
+        flush = Flush()
+        self._flushes.append(flush)
+        self._wake.set()
+        if not self._thread.is_alive():
+            flush.answer(self.unwritten == 0)
+        return flush
+
+    # -- the end of the run ---------------------------------------------------------------------------------------
 
     def end(self) -> None:
         """Write what waits, close the sink, end the thread: soon. `join` waits for that."""
-        self._ending.set()
+        self._is_ending = True
+        self._wake.set()
 
     def join(self, deadline: float) -> bool:
         """Wait until the sink is closed, or `time.monotonic()` reaches `deadline`; say whether it is."""
@@ -87,25 +117,37 @@ class SinkWorker:
 
     def _work(self) -> None:
         self._attempt(self._opened)
-        while not self._ending.wait(FLUSH_SECONDS):
-            self._flush(hold_back=True)
-        self._flush(hold_back=False)
+        is_last = False
+        while not is_last:
+            self._wake.wait(FLUSH_SECONDS)
+            self._wake.clear()
+            is_last = self._is_ending  # asked first: what came before the end is then written
+            self._write_all(hold_back=not is_last)
         if self._sink is not None:
             self._attempt(self._sink.close)
+        self._answer(self._flushes, is_written=self.unwritten == 0)
 
     def _opened(self) -> Sink:
         if self._sink is None:
             self._sink = self._open_sink()
         return self._sink
 
-    def _flush(self, *, hold_back: bool) -> None:
+    def _write_all(self, *, hold_back: bool) -> None:
+        # Taken before the reports are: those that were put before a flush was asked for are then among them.
+        flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
         if self._is_given_up:
             self.lost += len(self._waiting)
             self._waiting.clear()
-            return
-        self._take(hold_back)
+        else:
+            self._take(hold_back and not flushes)
+        has_all = len(self._unwritten) < CAPACITY and not self._is_given_up
         if self._unwritten and self._attempt(lambda: self._opened().write(self._unwritten)):
             self._unwritten = []
+        self._answer(flushes, is_written=has_all and not self._unwritten)
+
+    def _answer(self, flushes: Iterable[Flush], *, is_written: bool) -> None:
+        for flush in flushes:
+            flush.answer(is_written)
 
     def _take(self, hold_back: bool) -> None:
         """Move what waits over. The newest step is left for the next look: more of it may be on its way."""
@@ -120,11 +162,24 @@ class SinkWorker:
         for _ in range(count):
             report = waiting.popleft()
             # Nearly always: and what is done for each number holds up training, since one lock is for all threads.
-            is_plain = type(report.step) is int and FLOAT.issuperset(map(type, report.numbers.values()))
-            self._unwritten.append(report if is_plain else self._converted(report))
+            if not (
+                type(report.step) is int
+                and -GREATEST_STEP <= report.step <= GREATEST_STEP
+                and FLOAT.issuperset(map(type, report.numbers.values()))
+            ):
+                converted = self._converted(report)
+                if converted is None:
+                    continue
+                report = converted
+            self._unwritten.append(report)
 
-    def _converted(self, report: Report) -> Report:
-        return report._replace(step=int(report.step), numbers=self._scalars(report.numbers))
+    def _converted(self, report: Report) -> Report | None:
+        step = _as_whole_number(report.step)
+        if step is None:
+            self.lost += 1
+            self._mention(f"a report of step {report.step!r:.50} is left out: a step is a whole number below 2**63")
+            return None
+        return report._replace(step=step, numbers=self._scalars(report.numbers))
 
     def _scalars(self, numbers: Mapping[str, Any]) -> Mapping[str, float]:
         scalars = {}
@@ -155,3 +210,11 @@ class SinkWorker:
         if message not in self._mentioned:
             self._mentioned.add(message)
             logger.info(message)
+
+
+def _as_whole_number(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return number if abs(number) <= GREATEST_STEP else None
