@@ -1,6 +1,8 @@
 import json
 import math
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,127 @@ def test_durations_are_in_words() -> None:
         "3 d 4 h",
     ]
     assert age_in_words(7800) == "2 h"
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"not a database" * 1000)
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+def damaged_inside(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + bytes(len(data) - 4096))
+
+
+def locked(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("BEGIN EXCLUSIVE")
+    _kept_open.append(connection)
+
+
+def of_another_program(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE songs(title)")
+
+
+def with_rows_of_another_type(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE metrics SET value = 'high', time = 'noon'")
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path.parent / "config.json").write_text("{}")
+
+
+_kept_open: list[sqlite3.Connection] = []
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (garbage, "file is not a database"),
+        (truncated, "malformed"),
+        (damaged_inside, "malformed"),
+        (locked, "database is locked"),
+        (of_another_program, "no such table: metrics"),
+        (with_rows_of_another_type, "rows that are no metrics"),
+        (a_folder, "unable to open database file"),
+    ],
+)
+def test_a_damaged_run_is_one_row_that_says_so_and_the_others_are_listed(
+    hookline: Hookline, fails: Hookline, tmp_path: Path, damage: Callable[[Path], None], why: str
+) -> None:
+    for name in ("damaged", "intact"):
+        make_run(tmp_path / "runs" / name)
+    damage(tmp_path / "runs" / "damaged" / "stats.sqlite")
+    try:
+        heading, first, second, *said = hookline("runs").splitlines()
+        assert "success" in heading
+        assert first.split()[:2] == ["intact", "finished"]
+        assert second.split() == ["damaged", "unreadable"]
+        assert len(said) == 1
+        assert said[0].startswith("damaged: ")
+        assert why in said[0]
+        by_name = {run["run"]: run for run in json.loads(hookline("runs", "--json"))}
+        assert by_name["damaged"]["state"] == "unreadable"
+        assert why in by_name["damaged"]["message"]
+        assert by_name["intact"]["step"] == 40
+    finally:
+        while _kept_open:
+            _kept_open.pop().close()
+
+
+def test_a_run_that_was_killed_before_its_first_number_is_a_run_without_numbers(
+    hookline: Hookline, tmp_path: Path
+) -> None:
+    make_run(tmp_path / "runs" / "intact")
+    killed = tmp_path / "runs" / "killed"
+    killed.mkdir()
+    (killed / "stats.sqlite").touch()
+    _, first, second = hookline("runs").splitlines()
+    assert first.split()[:2] == ["intact", "finished"]
+    assert second.split() == ["killed", "stopped", "0"]
+    assert "No number has been recorded yet." in hookline("runs", "killed")
+
+
+def test_a_damaged_run_alone_is_an_error_and_no_traceback(fails: Hookline, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "damaged")
+    garbage(tmp_path / "runs" / "damaged" / "stats.sqlite")
+    for command in ("runs", "report"):
+        said = fails(command, "damaged")
+        assert "stats.sqlite cannot be read: file is not a database" in said.replace("\n", " ")
+        assert "Traceback" not in said
+
+
+def test_a_report_that_cannot_be_written_says_where_and_what_to_do(fails: Hookline, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "mine")
+    (tmp_path / "runs" / "mine" / "report.html").mkdir()  # no user may write there, root neither
+    said = " ".join(fails("report", "mine").split())
+    assert "the report cannot be written to runs/mine/report.html: Is a directory" in said
+    assert "--output names another place" in said
+    assert not list((tmp_path / "runs" / "mine").glob(".report*"))
+
+
+def test_the_report_of_a_killed_process_leaves_nothing_beside_the_next(hookline: Hookline, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "mine")
+    leftover = tmp_path / "runs" / "mine" / ".report.html.4194305-1.new"  # there are no processes above 2**22
+    leftover.touch()
+    hookline("report", "mine")
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("name", ["file:x?mode=ro", "file:///x", "a?b#c%20d"])
+def test_a_folder_may_be_named_as_an_address_of_sqlite(hookline: Hookline, tmp_path: Path, name: str) -> None:
+    folder = Path(name)
+    hookline("runs")  # moves to the folder of the test
+    make_run(folder)
+    assert (tmp_path / name / "stats.sqlite").is_file()
+    listed = json.loads(hookline("runs", name, "--json"))
+    assert listed["step"] == 40

@@ -8,6 +8,7 @@ import webbrowser
 from pathlib import Path
 from typing import Final
 
+from hookline_hookspecs import HooklineError
 from hookline_metrics.reading import RunReader, is_run, run_folders
 
 __all__ = ["report", "runs"]
@@ -58,10 +59,15 @@ def report(run: str, /, *, output: Path | None = None, open: bool = False) -> No
 
     folder = _find(run)
     if not is_run(folder):
-        raise _error(f"{folder} is not the folder of a run: there is no stats.sqlite{_nearest(run)}")
+        raise HooklineError(f"{folder} is not the folder of a run: there is no stats.sqlite{_nearest(run)}")
     path = folder / "report.html" if output is None else output
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_report(folder, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_report(folder, path)
+    except OSError as error:
+        raise HooklineError(
+            f"the report cannot be written to {path}: {error.strerror}. --output names another place for it"
+        ) from error
     print(path)
     if open:
         webbrowser.open(path.absolute().as_uri())
@@ -71,7 +77,7 @@ def _find(run: str) -> Path:
     for folder in (Path(run), RUNS / run):
         if folder.is_dir():
             return folder
-    raise _error(f"there is no run {run!r}, neither as a folder nor in {RUNS}/{_nearest(run)}")
+    raise HooklineError(f"there is no run {run!r}, neither as a folder nor in {RUNS}/{_nearest(run)}")
 
 
 def _nearest(run: str) -> str:
@@ -81,10 +87,3 @@ def _nearest(run: str) -> str:
         known += [str(path) for path in run_folders(beside)]
     matches = difflib.get_close_matches(run, known, n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
-
-
-def _error(message: str) -> Exception:
-    # Only the command line calls these functions, so that it is there; plugins do not depend on it otherwise.
-    from hookline.plugins.errors import HooklineError
-
-    return HooklineError(message)

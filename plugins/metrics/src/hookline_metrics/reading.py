@@ -16,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
+from hookline_hookspecs import HooklineError
 from hookline_metrics.sinks.sink import DATABASE
 
-__all__ = ["RunReader", "Series", "is_run", "run_folders"]
+__all__ = ["RunReader", "Series", "UnreadableRunError", "is_run", "run_folders"]
 
 State = Literal["running", "finished", "failed", "stopped"]
 
@@ -32,6 +33,14 @@ WITH RECURSIVE found(name) AS (
     UNION ALL SELECT (SELECT min(name) FROM metrics WHERE metrics.name > found.name) FROM found WHERE name IS NOT NULL
 ) SELECT name FROM found WHERE name IS NOT NULL
 """
+
+
+LOCK_SECONDS: Final = 1.0
+"""How long to wait for a program that has locked a database. No run does that."""
+
+
+class UnreadableRunError(HooklineError):
+    """The numbers of a run cannot be read. The message says of which file, and why."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,10 @@ class RunReader:
         return " AND ".join(["1"] + [f"NOT (rowid < {row:d} AND step > {step:d})" for row, step in starts])
 
     def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement, parameters).fetchall()
+        try:
+            return self._connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise _unreadable(self.folder / DATABASE, error) from error
 
     # -- the run --------------------------------------------------------------------------------------------------
 
@@ -168,8 +180,11 @@ class RunReader:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run."""
-    return any((folder / name).is_file() for name in (DATABASE, "config.json", "heartbeat"))
+    """Whether a folder is that of a run. One that may not be looked into counts as a run that cannot be read."""
+    try:
+        return any((folder / name).is_file() for name in (DATABASE, "config.json", "heartbeat"))
+    except PermissionError:
+        return True
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -180,22 +195,39 @@ def run_folders(folder: Path) -> list[Path]:
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return None
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    if not path.exists():
-        connection = sqlite3.connect(":memory:")
-        connection.execute("CREATE TABLE metrics(step, epoch, name, value, time)")
-        return connection
-    # Whoever reads a write-ahead log shares its index file, and only a writer may remove that when it is the last.
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+    try:
+        # A run that was killed before its first number has an empty file, if any.
+        if not path.exists() or path.stat().st_size == 0:
+            connection = sqlite3.connect(":memory:")
+            connection.execute("CREATE TABLE metrics(step, epoch, name, value, time)")
+            return connection
+        return _open_file(path)
+    except (OSError, sqlite3.Error) as error:
+        raise _unreadable(path, error) from error
+
+
+def _open_file(path: Path) -> sqlite3.Connection:
+    # A reader of a write-ahead log shares its index file, and only a writer may remove that when it is the last.
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS)
     try:
         connection.execute("PRAGMA query_only = 1")
-        connection.execute("SELECT 1 FROM metrics LIMIT 1")
-    except sqlite3.OperationalError:
+        connection.execute("SELECT step, epoch, name, value, time FROM metrics LIMIT 1").fetchall()
+    except sqlite3.OperationalError as error:
         connection.close()
-        # A folder that may not be written to: nobody else can be writing there either.
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            raise
+        # A folder that may not be written to has no other writer either.
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
+
+
+def _unreadable(path: Path, error: Exception) -> UnreadableRunError:
+    return UnreadableRunError(f"{path} cannot be read: {error}")

@@ -12,15 +12,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from hookline_metrics.headline import headline
-from hookline_metrics.reading import RunReader
+from hookline_metrics.reading import RunReader, UnreadableRunError
 from hookline_metrics.report.scales import format_number
+from hookline_metrics.sinks.sink import DATABASE
 from hookline_metrics.wording import age_in_words, duration_in_words
 
 __all__ = ["describe_run", "describe_runs", "print_run", "print_runs", "sparkline"]
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 GAP: Final = "·"
-STYLES: Final = {"running": "blue", "finished": "green", "failed": "red", "stopped": "dim"}
+STYLES: Final = {"running": "blue", "finished": "green", "failed": "red", "stopped": "dim", "unreadable": "red"}
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -68,12 +69,29 @@ def describe_run(run: RunReader, *, with_curves: bool = False) -> dict[str, Any]
 
 
 def describe_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Runs as JSON can hold them, the one that moved last first."""
+    """Runs as JSON can hold them, the one that moved last first. One that cannot be read says so, and is the last."""
     described = []
     for folder in folders:
-        with RunReader(folder) as run:
-            described.append(describe_run(run))
+        try:
+            with RunReader(folder) as run:
+                described.append(describe_run(run))
+        except (UnreadableRunError, OSError, TypeError, ValueError) as error:
+            described.append(_unreadable(folder, error))
     return sorted(described, key=lambda run: run["updated"] or 0.0, reverse=True)
+
+
+def _unreadable(folder: Path, error: Exception) -> dict[str, Any]:
+    """A run in whose place there is only an error. Rows of another program's making may be of any type."""
+    is_told = isinstance(error, (UnreadableRunError, OSError))
+    unknown = dict.fromkeys(("epoch", "step", "started", "updated", "heartbeat_age_seconds"))
+    return {
+        "run": folder.resolve().name,
+        "folder": str(folder),
+        "state": "unreadable",
+        "message": str(error) if is_told else f"{folder / DATABASE} has rows that are no metrics: {error}",
+        **unknown,
+        "numbers": {},
+    }
 
 
 def _finite(value: float) -> float | None:
@@ -97,10 +115,12 @@ def print_runs(runs: Sequence[Mapping[str, Any]], folder: Path) -> None:
     for run in runs:
         numbers = [_shown(name, run["numbers"].get(name)) for name in columns]
         epoch = "" if run["epoch"] is None else str(run["epoch"] + 1)
-        table.add_row(
-            f"[bold]{escape(run['run'])}[/]", _state(run["state"]), _age(run), epoch, f"{run['step']:,}", *numbers
-        )
+        step = "" if run["step"] is None else f"{run['step']:,}"
+        table.add_row(f"[bold]{escape(run['run'])}[/]", _state(run["state"]), _age(run), epoch, step, *numbers)
     console.print(table)
+    for run in runs:
+        if run["state"] == "unreadable":
+            console.print(f"{escape(run['run'])}: {escape(run['message'])}", soft_wrap=True, highlight=False)
 
 
 def print_run(run: RunReader) -> None:

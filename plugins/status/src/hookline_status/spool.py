@@ -59,7 +59,8 @@ class Spool:
             self._connection = self._open()
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=10.0)
+        # Absolute, since some builds of SQLite take a path that begins with `file:` for an address with parameters.
+        connection = sqlite3.connect(self.path.absolute(), timeout=10.0)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             # In a write-ahead log this loses commits to a power cut at worst, never to a kill, and saves an fsync each.

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
+from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact, redact_text
 from hookline_metrics.headline import headline
 from hookline_metrics.reading import RunReader
@@ -22,12 +23,10 @@ __all__ = ["write_report"]
 
 
 def write_report(folder: Path, output: Path) -> None:
-    """Write the report of the run in `folder`. Whoever reads the file while it is written sees the one before."""
+    """Write the report of the run in `folder`. A reader of the file sees the one before until this one is complete."""
     with RunReader(folder) as run:
         page = _page(run, output)
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.new")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(output)
+    write_atomically(output, page)
 
 
 def _page(run: RunReader, output: Path) -> str:

@@ -1,0 +1,66 @@
+"""Files that are replaced as a whole: a reader sees the one before or the new one, and a kill leaves one of the two."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+__all__ = ["sync_folder", "write_atomically"]
+
+SUFFIX: Final = ".new"
+
+
+def write_atomically(path: Path, data: str | bytes, *, durable: bool = False) -> None:
+    """Write a file beside its place and put it there. What killed processes have left beside it is removed.
+
+    :param data: text is written as UTF-8.
+    :param durable: return once the file and its name are on disk, so that a power cut cannot take them back.
+    """
+    _remove_leftovers(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{SUFFIX}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder: files created, renamed or removed."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(path: Path) -> None:
+    prefix = f".{path.name}."
+    for name in os.listdir(path.parent):
+        if name.startswith(prefix) and name.endswith(SUFFIX):
+            process, _, thread = name[len(prefix) : -len(SUFFIX)].partition("-")
+            if process.isdecimal() and thread.isdecimal() and not _is_another_writer(int(process), int(thread)):
+                path.with_name(name).unlink(missing_ok=True)
+
+
+def _is_another_writer(process: int, thread: int) -> bool:
+    if process == os.getpid():
+        return thread != threading.get_ident()
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass  # it is there, and another user's
+    return True
