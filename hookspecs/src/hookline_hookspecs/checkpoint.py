@@ -12,7 +12,7 @@ from hookline_hookspecs.state import TrainerState
 __all__ = ["load_plugin_state", "on_checkpoint_restored", "on_checkpoint_saved", "save_plugin_state"]
 
 
-@hookspec(kind="collect", scope="driver")
+@hookspec(kind="collect", scope="driver", returns=Mapping)
 def save_plugin_state(state: TrainerState) -> Mapping[str, Any] | None:
     """Hand over what your plugin must remember for a resumed run.
 
@@ -25,7 +25,7 @@ def save_plugin_state(state: TrainerState) -> Mapping[str, Any] | None:
     Where: rank 0, training thread.
     Args:
         state: the run.
-    Returns: a mapping that JSON can hold, kept under the plugin's name; None for nothing.
+    Returns: a mapping that JSON can hold, kept under the plugin's name, or None; anything else is the plugin's failure.
     Added: 0.1.
     """
 

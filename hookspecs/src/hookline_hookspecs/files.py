@@ -47,11 +47,11 @@ def sync_folder(folder: Path) -> None:
 
 def _remove_leftovers(path: Path) -> None:
     prefix = f".{path.name}."
-    for name in os.listdir(path.parent):
-        if name.startswith(prefix) and name.endswith(SUFFIX):
-            process, _, thread = name[len(prefix) : -len(SUFFIX)].partition("-")
+    for beside in path.parent.iterdir():
+        if beside.name.startswith(prefix) and beside.name.endswith(SUFFIX):
+            process, _, thread = beside.name[len(prefix) : -len(SUFFIX)].partition("-")
             if process.isdecimal() and thread.isdecimal() and not _is_another_writer(int(process), int(thread)):
-                path.with_name(name).unlink(missing_ok=True)
+                beside.unlink(missing_ok=True)
 
 
 def _is_another_writer(process: int, thread: int) -> bool:

@@ -31,13 +31,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 @overload
 def hookspec(function: F, /) -> F: ...
 @overload
-def hookspec(*, kind: Kind = ..., clock: Clock = ..., scope: Scope = ...) -> Callable[[F], F]: ...
+def hookspec(*, kind: Kind = ..., clock: Clock = ..., scope: Scope = ..., returns: type = ...) -> Callable[[F], F]: ...
 
 
 def hookspec(
-    function: F | None = None, /, *, kind: Kind = "notify", clock: Clock = "none", scope: Scope = "every_rank"
+    function: F | None = None,
+    /,
+    *,
+    kind: Kind = "notify",
+    clock: Clock = "none",
+    scope: Scope = "every_rank",
+    returns: type = object,
 ) -> F | Callable[[F], F]:
-    """Declare an event by the signature and docstring of the decorated function."""
+    """Declare an event by the signature and docstring of the decorated function.
+
+    :param returns: what a result must be, besides None; one that is not is the failure of the plugin it came from.
+    """
 
     def mark(function: F) -> F:
         options = {
@@ -48,6 +57,7 @@ def hookspec(
             "kind": kind,
             "clock": clock,
             "scope": scope,
+            "returns": returns,
         }
         setattr(function, f"{PROJECT_NAME}_spec", options)
         return function

@@ -283,3 +283,51 @@ def test_a_hook_that_nobody_gave_events_says_how_to_add_it(
     hookline_manager.register(CheckpointHook(CheckpointManager(tmp_path), 5, 0))
     with pytest.raises(CheckpointError, match=r"this CheckpointHook cannot ask .* add it by trainer.add_hook"):
         hookline_manager.emit.on_new_training_run(state=run())
+
+
+@pytest.mark.parametrize("returned", [[("count", 1)], "text", 7, {"a"}])
+def test_a_plugin_whose_state_is_no_mapping_has_failed_and_the_checkpoint_is_saved_without_it(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, save: Save, tmp_path: Path, returned: Any
+) -> None:
+    class Careless:
+        @hookimpl
+        def save_plugin_state(self) -> Any:
+            return returned
+
+    checkpoint()
+    hookline_manager.register(Careless(), "careless")
+    hookline_manager.register(Counter(3), "counter")
+    save(run(epoch=10))
+    kind = type(returned).__name__
+    [fault] = hookline_manager.faults.faults.values()
+    assert (fault.plugin, fault.event) == ("careless", "save_plugin_state")
+    assert fault.error == f"TypeError: save_plugin_state returned a {kind}: it must return a Mapping, or None"
+    state = json.loads((tmp_path / "checkpoints" / "epoch-000010" / "state.json").read_bytes())
+    assert state["plugins"] == {"counter": {"count": 3}}
+
+
+def test_a_critical_plugin_whose_state_is_no_mapping_ends_the_run_in_its_own_name(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run
+) -> None:
+    class Careless:
+        critical = True
+
+        @hookimpl
+        def save_plugin_state(self) -> Any:
+            return []
+
+    checkpoint()
+    hookline_manager.register(Careless(), "careless")
+    with pytest.raises(TypeError, match="returned a list") as raised:
+        hookline_manager.emit.on_epoch_end(state=run(epoch=10))
+    assert "raised by plugin 'careless' in save_plugin_state" in raised.value.__notes__
+
+
+@pytest.mark.parametrize("score", [float("inf"), float("nan"), 10**400], ids=["inf", "nan", "huge"])
+def test_a_score_that_json_cannot_hold_is_left_out_of_the_checkpoint(
+    checkpoint: Register, run: Run, save: Save, tmp_path: Path, score: Any
+) -> None:
+    checkpoint()
+    save(run(epoch=10, eval_scores={"good": 0.5, "bad": score}))
+    state = json.loads((tmp_path / "checkpoints" / "epoch-000010" / "state.json").read_bytes())
+    assert state["metrics"] == {"good": 0.5}

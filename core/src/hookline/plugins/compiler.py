@@ -143,6 +143,8 @@ def _call(implementation: Implementation, kind: str, me: str, function: str, tim
         yield "_start = _now_ns()"
     yield "try:"
     yield f"    {'' if kind == 'notify' else '_result = '}_call({implementation.argument_source})"
+    if implementation.event.returns is not object and kind != "notify":
+        yield f"    {me}.event.check_result(_result)"
     yield "except Exception as _error:"
     if timed:
         yield f"    _record({me}, _start)"

@@ -24,6 +24,8 @@ class Event:
     kind: Kind
     clock: Clock
     scope: Scope
+    returns: type
+    """What a result must be, besides None."""
     arguments: tuple[str, ...]
     defaults: Mapping[str, Any]
     """Values of the arguments that an emitter may leave out."""
@@ -44,6 +46,7 @@ class Event:
             kind=options.get("kind", "decide" if options.get("firstresult") else "collect"),
             clock=options.get("clock", "none"),
             scope=options.get("scope", "every_rank"),
+            returns=options.get("returns", object),
             arguments=(*spec.argnames, *spec.kwargnames),
             defaults=dict(spec.kwargdefaults),
             doc=inspect.getdoc(spec.function) or "",
@@ -64,6 +67,13 @@ class Event:
     @property
     def signature(self) -> str:
         return f"{self.name}({', '.join(self.arguments)})"
+
+    def check_result(self, result: object) -> None:
+        """Raise when an implementation returned what the event cannot use."""
+        if result is not None and not isinstance(result, self.returns):
+            raise TypeError(
+                f"{self.name} returned a {type(result).__name__}: it must return a {self.returns.__name__}, or None"
+            )
 
     def check_arguments(self, given: Mapping[str, object]) -> None:
         """Raise an error that helps when an emitter's arguments are not the event's."""

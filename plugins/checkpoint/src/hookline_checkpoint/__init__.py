@@ -3,7 +3,7 @@
 How a checkpoint lies on disk is stated in `hookline_checkpoint.store`.
 """
 
-from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
+from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError, NewerFormatError
 from hookline_checkpoint.hook import CheckpointHook
 from hookline_checkpoint.manager import CheckpointManager
 from hookline_checkpoint.options import Options
@@ -15,5 +15,6 @@ __all__ = [
     "CheckpointHook",
     "CheckpointManager",
     "InvalidCheckpointError",
+    "NewerFormatError",
     "Options",
 ]

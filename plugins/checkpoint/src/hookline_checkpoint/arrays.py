@@ -12,7 +12,7 @@ import mmap
 import struct
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import numpy
 import safetensors
@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
 
-__all__ = ["Arrays", "ReusedBuffer", "StoredArray", "is_torch_tensor", "read_arrays", "size_of", "type_name"]
+__all__ = [
+    "Arrays",
+    "ReusedBuffer",
+    "StoredArray",
+    "check_header",
+    "is_torch_tensor",
+    "read_arrays",
+    "size_of",
+    "type_name",
+]
 
 Arrays: TypeAlias = dict[str, Any]
 """Arrays of any framework by name, as they are in the run: they change as training goes on."""
@@ -50,6 +59,9 @@ TYPES: Final = {
     "complex64": StoredType("C64", 8),
 }
 """The types that a checkpoint can hold, by the name that NumPy, torch, JAX and MLX all have for them."""
+
+HEADER_LIMIT: Final = 100_000_000
+"""Bytes of a header; the `safetensors` package reads no more either."""
 
 NAMES: Final = {stored.code: name for name, stored in TYPES.items()}
 
@@ -167,6 +179,24 @@ class StoredArray(NamedTuple):
 
     def _numbers(self, of_type: str) -> NDArray[Any]:
         return numpy.frombuffer(self.data, numpy.dtype(of_type).newbyteorder("<")).reshape(self.shape)
+
+
+def check_header(file: BinaryIO, size: int) -> None:
+    """Raise when a file of this size cannot be one of safetensors; otherwise it is at its beginning again."""
+    length = int.from_bytes(file.read(8), "little")
+    if not 0 < length <= min(HEADER_LIMIT, size - 8):
+        raise InvalidCheckpointError(f"its arrays cannot be read: a header of {length} bytes in a file of {size}")
+    try:
+        header = json.loads(file.read(length))
+        end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+        is_whole = 8 + length + end == size
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InvalidCheckpointError(f"its arrays cannot be read: {error!r:.100}") from error
+    if not is_whole:
+        raise InvalidCheckpointError(
+            f"its arrays cannot be read: they end at {end}, {size - 8 - length} bytes are there"
+        )
+    file.seek(0)
 
 
 def read_arrays(data: bytes) -> dict[str, StoredArray]:

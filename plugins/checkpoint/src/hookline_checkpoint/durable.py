@@ -1,4 +1,4 @@
-"""Files and folders that are still there after a power cut."""
+"""Files that are still there after a power cut, with their hashes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Written", "sync_folder", "write_durably"]
+__all__ = ["Written", "write_durably"]
 
 PIECE: Final = 4 * 1024 * 1024
 """Bytes that are hashed and written in one go: what was hashed is still in the processor's cache when it is written,
@@ -23,7 +23,7 @@ class Written(NamedTuple):
 
 
 def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> Written:
-    """Write a new file and wait until the disk has its contents. Its name is durable after `sync_folder`."""
+    """Write a new file and wait until the disk has its contents. Its name is durable once its folder is synced."""
     digest, size = hashlib.sha256(), 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -47,12 +47,3 @@ def _pieces(data: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
 def _write_all(descriptor: int, piece: memoryview) -> None:
     while piece:
         piece = piece[os.write(descriptor, piece) :]
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder: files created, renamed or removed."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hookline_hookspecs import HooklineError
 
-__all__ = ["CheckpointError", "InvalidCheckpointError"]
+__all__ = ["CheckpointError", "InvalidCheckpointError", "NewerFormatError"]
 
 
 class CheckpointError(HooklineError, RuntimeError):
@@ -18,3 +18,7 @@ class InvalidCheckpointError(CheckpointError):
 
     path: Path | None = None
     """The checkpoint, once it is known which it is."""
+
+
+class NewerFormatError(CheckpointError):
+    """A checkpoint has a later version of the format than this release knows. It is left alone."""

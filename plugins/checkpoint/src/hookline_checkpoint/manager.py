@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from hookline_checkpoint.differences import as_plain_data
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.layout import find_checkpoints
 from hookline_checkpoint.options import Options
-from hookline_checkpoint.reading import Loaded, newest_valid
+from hookline_checkpoint.reading import Loaded, newest_valid, refuse_newer_formats
 from hookline_checkpoint.restoring import restore, state_dict_of
 from hookline_checkpoint.saver import Saver
 from hookline_checkpoint.uploads import Uploads
@@ -61,6 +62,7 @@ class CheckpointManager:
         if folder is None:
             logger.warning("the run has no folder, so no checkpoints are saved")
             return
+        refuse_newer_formats(folder)
         existing = find_checkpoints(folder)
         if existing and not state.resume:
             raise CheckpointError(
@@ -195,4 +197,10 @@ def record_of(loaded: Loaded) -> CheckpointRecord:
 
 
 def _finite(scores: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(score) for name, score in scores.items() if isinstance(score, Real) and math.isfinite(score)}
+    """The scores that JSON can hold. What is infinite, NaN or too large for a float is no score to go by."""
+    found = {}
+    for name, score in scores.items():
+        with contextlib.suppress(OverflowError):
+            if isinstance(score, Real) and math.isfinite(score):
+                found[name] = float(score)
+    return found

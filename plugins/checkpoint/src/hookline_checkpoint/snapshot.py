@@ -68,11 +68,11 @@ class SnapshotBuffers:
 def _as_json(state: Mapping[str, Any], contents: Contents) -> bytes:
     try:
         return json.dumps(state, allow_nan=False).encode()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
         # Which plugin it is, only now: looking at each of them beforehand would take as long again at every save.
         for plugin, saved in contents.plugins.items():
             _check_json(plugin, saved)
-        raise
+        raise CheckpointError(f"the run has something in its state that JSON cannot hold: {error}") from error
 
 
 def _check_json(plugin: str, saved: object) -> None:

@@ -35,7 +35,8 @@ valid. What a kill leaves behind begins with a dot, is never read, and is remove
 writer: rank 0 of one run.
 
 **Reading** (`hookline_checkpoint.reading`). The newest folder, by its epoch, that is valid. Each file is read once:
-what was hashed is what is used.
+what was hashed is what is used. A version later than this one is no damage: where any checkpoint of a folder has one,
+no run begins or goes on there, and nothing in the folder is changed.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from hookline_checkpoint.durable import sync_folder, write_durably
+from hookline_checkpoint.durable import write_durably
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.layout import DISCARDED, FORMAT, MANIFEST, STAGING, VERSION, name_of_epoch
 from hookline_checkpoint.snapshot import Snapshot
+from hookline_hookspecs.files import sync_folder
 
 __all__ = ["Saved", "discard", "write_checkpoint"]
 
