@@ -157,14 +157,10 @@ def read(path: Path) -> Loaded | CheckpointError:
         return error
 
 
-NODES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({"array": "w"}),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["dict", "list", "tuple", "array", "float", "torch", "x"]), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
+KEYS = st.sampled_from(["dict", "list", "tuple", "array", "float", "torch", "x"])
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({"array": "w"})
+INNER = st.lists(LEAVES, max_size=3) | st.dictionaries(KEYS, LEAVES, max_size=3)
+NODES = LEAVES | st.lists(INNER, max_size=3) | st.dictionaries(KEYS, INNER, max_size=3)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

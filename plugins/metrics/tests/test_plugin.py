@@ -270,7 +270,7 @@ def test_a_second_run_of_the_same_process_has_a_database_of_its_own(
     assert read(query, tmp_path / "two") == [("two",), ("run/completed",)]
 
 
-def test_the_heartbeat_is_touched_on_progress_and_by_nothing_else(
+def test_the_heartbeat_is_touched_whatever_the_training_thread_does_until_the_run_is_over(
     manager: PluginManager,
     hookline_state: Run,
     tmp_path: Path,
@@ -279,25 +279,37 @@ def test_the_heartbeat_is_touched_on_progress_and_by_nothing_else(
 ) -> None:
     monkeypatch.setattr(companion, "LOOK_SECONDS", 0.05)
     heartbeat = tmp_path / "heartbeat"
+    others = set(threading.enumerate())
     state = hookline_state()
     manager.emit.on_new_training_run(state=state)
-    eventually(heartbeat.exists)
-    for event, arguments in {
-        "log_metrics": {"report_data": {}, "step": 1},
-        "on_epoch_start": {"state": state},
-        "post_validation_step": {"state": state, "report_data": {}},
-        "on_evaluation_start": {"state": state, "request": None},
-        "on_replay_saved": {"state": state, "replay": None},
-        "on_evaluation_end": {"state": state, "scores": {}},
-        "on_rollout_end": {"context": HookContext(), "rollout": Rollout()},
-        "on_epoch_end": {"state": hookline_state(epoch=1)},
-    }.items():
-        heartbeat.unlink()
-        getattr(manager.emit, event)(**arguments)
+    manager.emit.pre_validation(state=state, report_data={})
+    for _ in range(3):  # in one batch, of which no event comes
         eventually(heartbeat.exists)
-    heartbeat.unlink()
-    time.sleep(0.5)
+        heartbeat.unlink()
+    finish(manager, state)
+    heartbeat.unlink(missing_ok=True)
+    left = {thread.name for thread in threading.enumerate() if thread not in others}
+    assert "hookline-metrics-companion" not in left
     assert not heartbeat.exists()
+
+
+def test_a_run_whose_training_thread_has_ended_has_no_heartbeat(
+    manager: PluginManager, hookline_state: Run, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(companion, "LOOK_SECONDS", 0.01)
+    look = companion.Companion._look
+    monkeypatch.setattr(companion.Companion, "_look", lambda self: (look(self), looks.append(1)))
+    thread = threading.Thread(target=manager.emit.on_new_training_run, kwargs={"state": hookline_state()})
+    thread.start()
+    thread.join()
+    seen = len(looks)
+    eventually(lambda: len(looks) > seen + 1)  # a look that began when the thread had ended
+    (tmp_path / "heartbeat").unlink(missing_ok=True)
+    seen = len(looks)
+    eventually(lambda: len(looks) > seen + 3)
+    assert not (tmp_path / "heartbeat").exists()
+    finish(manager, hookline_state())
 
 
 def test_a_run_without_a_folder_leaves_no_files(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,48 +107,48 @@ def test_a_failure_is_told_last_with_its_error(
     assert "hunter2" not in (tmp_path / "status.json").read_text()
 
 
-def test_heartbeats_go_on_through_a_long_validation_and_stop_when_it_hangs(
+def heartbeats(server: Any) -> list[dict[str, Any]]:
+    return [body["data"] for body in server.bodies() if body.get("phase") == "validation_heartbeat"]
+
+
+def test_heartbeats_go_on_through_one_batch_of_a_validation_that_lasts(
     manager: PluginManager, server: Any, hookline_state: Run, until: Until
 ) -> None:
-    def beats() -> int:
-        return phases(server).count("validation_heartbeat")
+    state, is_done = hookline_state(), threading.Event()
 
-    state = hookline_state()
-    manager.emit.on_new_training_run(state=state)
-    manager.emit.pre_validation(state=state, report_data={"current_epoch": 0, "is_last_step": False})
-    batches = itertools.count()
+    def wait_for_heartbeats() -> None:
+        until(lambda: len(heartbeats(server)) >= 4)
+        is_done.set()
 
-    def score_batch() -> None:
-        report = {"current_epoch": 0, "batch_index": next(batches)}
-        manager.emit.pre_validation_step(state=state, report_data=report)
-
-    until(lambda: score_batch() or beats() >= 4)
-    # The validation hangs. What moved before may still make one heartbeat; then a marker shows that time goes on.
-    until(lambda: time.sleep(0.3) or True)
-    stopped_at = beats()
-    manager.emit.log_metrics(report_data={"marker": 1}, step=1)
-    until(lambda: any("marker" in body.get("metrics", {}) for body in server.bodies()))
-    assert beats() == stopped_at
-    until(lambda: score_batch() or beats() > stopped_at)
-    last = [body for body in server.bodies() if body.get("phase") == "validation_heartbeat"][-1]
-    assert last["data"]["batch_index"] > 0
-    manager.emit.on_training_complete(state=state)
-    manager.drain()
+    with Session(manager, state) as session:
+        session.begin_validation()
+        session.begin_validation_step(7)
+        watching = threading.Thread(target=wait_for_heartbeats)
+        watching.start()
+        assert is_done.wait(60)  # the batch: one call, during which the training thread does nothing else
+        session.end_validation_step(7, 0.5)
+        session.end_validation(0.5)
+        watching.join()
+    told = [data for data in heartbeats(server) if data.get("batch_index") == 7]
+    idle = [data["seconds_since_progress"] for data in told]
+    assert len(told) >= 3
+    assert idle == sorted(idle)
+    assert idle[-1] > 0
 
 
-def test_heartbeats_go_on_through_an_evaluation_that_computes(
+def test_no_heartbeat_comes_after_the_end_of_a_run(manager: PluginManager, server: Any, hookline_state: Run) -> None:
+    run(manager, hookline_state())
+    assert phases(server)[-1] == "on_training_complete"
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("hookline-status-")]
+
+
+def test_heartbeats_go_on_through_an_evaluation(
     manager: PluginManager, server: Any, hookline_state: Run, until: Until
 ) -> None:
     state = hookline_state()
     manager.emit.on_new_training_run(state=state)
     manager.emit.on_evaluation_start(state=state, request=EvaluationRequest())
-
-    def compute() -> None:
-        end = time.thread_time() + 0.01
-        while time.thread_time() < end:
-            sum(range(100))
-
-    until(lambda: compute() or phases(server).count("validation_heartbeat") >= 4)
+    until(lambda: len(heartbeats(server)) >= 4)
     manager.emit.on_evaluation_end(state=state, scores={"addition/success_rate": 0.5})
     manager.emit.on_training_complete(state=state)
     manager.drain()

@@ -1,98 +1,88 @@
-"""Heartbeats follow progress: they go on through long validations and evaluations, and stop when a run hangs."""
+"""Heartbeats come every so many seconds, whatever the training thread does, from a run's begin to its end."""
 
 from __future__ import annotations
 
 import threading
-import time
+from typing import Any
 
 from hookline_status.pulse import Pulse
 
 
-def pulse() -> Pulse:
-    return Pulse("test", {"training": 10.0, "validation": 10.0})
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
-def phases(pulse: Pulse, now: float) -> list[str]:
-    return [phase for phase, _ in pulse.due(now)]
+class Run:
+    """A pulse with an interval of ten seconds, on a clock of the test's."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.pulse = Pulse("test", 10.0, self.clock)
+
+    def due(self, seconds: float) -> dict[str, dict[str, Any]]:
+        self.clock.seconds = seconds
+        return dict(self.pulse.due())
 
 
 def test_there_is_no_heartbeat_before_anything_has_happened() -> None:
-    assert phases(pulse(), 100.0) == []
+    assert Run().due(100.0) == {}
 
 
-def test_progress_makes_a_heartbeat_at_most_once_in_an_interval() -> None:
-    run = pulse()
-    seen = []
+def test_a_run_that_gets_on_beats_once_in_an_interval() -> None:
+    run, beats = Run(), []
     for second in range(30):
-        run.move("training")
-        seen += [second] if phases(run, float(second)) else []
-    assert seen == [0, 10, 20]
+        run.pulse.move("training")
+        beats += [second] if run.due(float(second)) else []
+    assert beats == [0, 10, 20]
 
 
-def test_a_run_that_hangs_has_no_heartbeat_until_it_goes_on() -> None:
-    run = pulse()
-    run.move("training")
-    assert phases(run, 0.0) == ["training"]
-    assert [phases(run, float(second)) for second in range(1, 1000)] == [[]] * 999
-    run.move("training")
-    assert phases(run, 1000.0) == ["training"]
+def test_a_call_that_lasts_beats_all_the_same_and_says_for_how_long_nothing_has_happened() -> None:
+    run = Run()
+    run.pulse.move("validation", {"batch_index": 3})
+    told = [run.due(float(second)).get("validation") for second in range(26)]
+    assert [(second, data) for second, data in enumerate(told) if data is not None] == [
+        (0, {"batch_index": 3, "seconds_since_progress": 0.0}),
+        (10, {"batch_index": 3, "seconds_since_progress": 10.0}),
+        (20, {"batch_index": 3, "seconds_since_progress": 20.0}),
+    ]
 
 
-def test_a_validation_beats_for_itself_with_its_latest_report() -> None:
-    run = pulse()
-    run.move("training", {"current_step": 4})
-    assert list(run.due(0.0)) == [("training", {"current_step": 4})]
-    run.move("validation", {"batch_index": 0})
-    run.move("validation", {"batch_index": 1})
-    assert list(run.due(1.0)) == [("validation", {"batch_index": 1})], "the first does not wait for an interval"
-    run.move("validation", {"batch_index": 2})
-    assert list(run.due(2.0)) == []
-    assert list(run.due(11.0)) == [("validation", {"batch_index": 2})]
+def test_a_phase_beats_for_itself_with_its_latest_report() -> None:
+    run = Run()
+    run.pulse.move("training", {"current_step": 4})
+    assert run.due(0.0) == {"training": {"current_step": 4, "seconds_since_progress": 0.0}}
+    run.pulse.move("validation", {"batch_index": 0})
+    run.pulse.move("validation", {"batch_index": 1})
+    assert list(run.due(1.0)) == ["validation"], "the first does not wait for an interval"
+    run.pulse.move("training")
+    assert run.due(2.0) == {}
+    assert list(run.due(11.0)) == ["training"], "the validation is over"
 
 
-def test_nothing_that_moved_before_the_end_beats_after_it() -> None:
-    run = pulse()
-    run.move("training")
-    run.rest()
-    assert phases(run, 100.0) == []
-    run.move("training")
-    assert phases(run, 100.0) == ["training"], "another run may begin"
+def test_a_phase_that_was_over_before_the_first_look_beats_once() -> None:
+    run = Run()
+    run.pulse.move("validation", {"val_avg_loss": 0.5})
+    run.pulse.leave()
+    assert run.due(0.0) == {"validation": {"val_avg_loss": 0.5, "seconds_since_progress": 0.0}}
+    assert run.due(100.0) == {}
 
 
-def compute(seconds: float) -> None:
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        sum(range(100))
+def test_nothing_beats_after_the_end() -> None:
+    run = Run()
+    run.pulse.move("training")
+    run.pulse.rest()
+    assert run.due(100.0) == {}
+    run.pulse.move("training")
+    assert list(run.due(100.0)) == ["training"], "another run may begin"
 
 
-def test_an_evaluation_that_computes_is_alive_though_no_event_comes() -> None:
-    run = pulse()
-    run.begin_evaluation()
-    assert phases(run, 0.0) == ["validation"]
-    for interval in range(1, 4):
-        compute(0.01)
-        assert phases(run, 10.0 * interval) == ["validation"]
-    run.end_evaluation()
-    assert phases(run, 40.0) == ["validation"]
-    compute(0.01)
-    assert phases(run, 50.0) == [], "what is computed outside of an evaluation says nothing"
-
-
-def test_an_evaluation_that_hangs_is_not() -> None:
-    run = pulse()
-    begun, released = threading.Event(), threading.Event()
-
-    def evaluate() -> None:
-        run.begin_evaluation()
-        begun.set()
-        released.wait(60)
-
-    thread = threading.Thread(target=evaluate)
+def test_a_training_thread_that_has_ended_has_no_heartbeat() -> None:
+    run = Run()
+    thread = threading.Thread(target=run.pulse.move, args=("training",))
     thread.start()
-    begun.wait(60)
-    time.sleep(0.05)
-    assert phases(run, 0.0) == ["validation"]
-    assert [phases(run, 10.0 * interval) for interval in range(1, 5)] == [[]] * 4
-    released.set()
     thread.join()
-    assert phases(run, 100.0) == [], "the thread is gone, and its clock with it"
+    assert run.due(100.0) == {}

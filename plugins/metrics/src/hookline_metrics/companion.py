@@ -23,8 +23,8 @@ LOOK_SECONDS: Final = 0.5
 class Companion:
     """Looks at the moment twice a second.
 
-    The heartbeat is touched when there was a sign of life since the last look, not because time has passed: when it
-    grows old, the run hangs.
+    The heartbeat is touched at every look, whatever the training thread does. It says that the process lives and that
+    the run is not over; it grows old when the process was killed, or when its training thread has ended.
 
     :param folder: the run's folder, None for a run that leaves no files.
     :param system_every: seconds between two looks at the machine; 0 for none.
@@ -46,7 +46,7 @@ class Companion:
         self._record = record
         self._monitor: SystemMonitor | None = None
         self._system_due = time.monotonic()
-        self._seen_beats = -1
+        self._training_thread = threading.current_thread()
         self._failed: set[str] = set()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="hookline-metrics-companion", daemon=True)
@@ -65,8 +65,7 @@ class Companion:
             self._attempt("show its progress", lambda progress: progress.end(self._moment), self._progress)
 
     def _look(self) -> None:
-        if self._folder is not None and self._moment.beats != self._seen_beats:
-            self._seen_beats = self._moment.beats
+        if self._folder is not None and self._training_thread.is_alive():
             self._attempt("touch its heartbeat", _touch, self._folder / "heartbeat")
         if self._progress is not None and not self._ending.is_set():
             self._attempt("show its progress", lambda progress: progress.show(self._moment), self._progress)

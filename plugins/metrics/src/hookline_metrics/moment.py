@@ -12,7 +12,6 @@ class Moment:
     """Plain fields. A reader may see two of different moments, and none that is half written."""
 
     __slots__ = (
-        "beats",
         "epoch",
         "lesson",
         "numbers",
@@ -26,8 +25,6 @@ class Moment:
     )
 
     def __init__(self) -> None:
-        self.beats = 0
-        """Grows with every sign of life."""
         self.start_step = 0
         """The step that this process began with: later than 0 where it resumed a run."""
         self.start_epoch = 0

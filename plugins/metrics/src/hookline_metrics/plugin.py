@@ -29,7 +29,7 @@ COUNTERS: Final = ("current_epoch", "current_step", "total_steps")
 
 
 class Metrics:
-    """Records every number of the run, shows how it gets on, and touches `heartbeat` as it does.
+    """Records every number of the run, shows how it gets on, and touches `heartbeat` until it is over.
 
     The training thread gathers, since plugins answer `collect_metrics` there, and appends to queues. All else is done
     by threads that the recording keeps.
@@ -101,7 +101,6 @@ class Metrics:
         moment = recording.moment
         moment.total_epochs, moment.total_steps = state.total_epochs, state.total_steps
         moment.step, moment.phase = state.step, self._phases.current
-        moment.beats += 1
         return recording
 
     def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
@@ -131,7 +130,6 @@ class Metrics:
         moment = recording.moment
         moment.step = step
         moment.numbers = numbers
-        moment.beats += 1
         epoch = report_data.get("current_epoch")
         recording.record(step, epoch if type(epoch) is int else moment.epoch, numbers, calling_code)
         self._latest_report = step, numbers
@@ -190,7 +188,7 @@ class Metrics:
             self._lessons.unlocked.update(own["unlocked"])
             _rewind(recording, own["saved_at"])
 
-    # -- signs of life, and where the time goes -------------------------------------------------------------------
+    # -- where the time goes --------------------------------------------------------------------------------------
 
     @hookimpl(scope="driver")
     def on_epoch_start(self, state: TrainerState) -> None:
@@ -233,10 +231,6 @@ class Metrics:
         self._enter("validation")
 
     @hookimpl(scope="driver")
-    def post_validation_step(self) -> None:
-        self._beat()
-
-    @hookimpl(scope="driver")
     def post_validation(self) -> None:
         self._leave("validation")
 
@@ -245,30 +239,21 @@ class Metrics:
         self._enter("evaluation")
 
     @hookimpl(scope="driver")
-    def on_replay_saved(self) -> None:
-        self._beat()
-
-    @hookimpl(scope="driver")
     def on_evaluation_end(self, scores: Mapping[str, float]) -> None:
         self._leave("evaluation")
         self._gatherer.note_new_scores(scores)
 
-    @hookimpl(scope="driver")
-    def post_rewards(self) -> None:
-        self._beat()
-
     def _enter(self, phase: Phase) -> None:
         self._phases.enter(phase)
-        self._beat()
+        self._show_phase()
 
     def _leave(self, phase: Phase) -> None:
         self._phases.leave(phase)
-        self._beat()
+        self._show_phase()
 
-    def _beat(self) -> None:
+    def _show_phase(self) -> None:
         if self._recording is not None:
             self._recording.moment.phase = self._phases.current
-            self._recording.moment.beats += 1
 
     # -- the command line -----------------------------------------------------------------------------------------
 

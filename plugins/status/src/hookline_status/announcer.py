@@ -111,14 +111,14 @@ class Announcer:
 
     @hookimpl(specname="on_evaluation_start", scope="driver")
     def begin_evaluation(self) -> None:
-        self._pulse.begin_evaluation()
+        self._pulse.move("validation")
         reporter = self._reporter
         if reporter is not None:
             reporter.event("on_evaluation_start", {})
 
     @hookimpl(specname="on_evaluation_end", scope="driver")
     def end_evaluation(self, scores: Mapping[str, float]) -> None:
-        self._pulse.end_evaluation()
+        self._pulse.move("validation")
         reporter = self._reporter
         if reporter is not None:
             reporter.event("on_evaluation_end", scores)
@@ -172,5 +172,4 @@ class Announcer:
         return reporter
 
     def _new_pulse(self) -> Pulse:
-        seconds = self._heartbeat_seconds
-        return Pulse(self._component, {"training": seconds, "validation": seconds})
+        return Pulse(self._component, self._heartbeat_seconds)

@@ -112,12 +112,14 @@ def _training_hooks(reporter: Reporter, heartbeat_interval: int) -> dict[str, Ho
 
 
 def _validation_hooks(reporter: Reporter) -> dict[str, Hook]:
-    pulse = Pulse(reporter.component, {"validation": VALIDATION_HEARTBEAT_SECONDS})
+    pulse = Pulse(reporter.component, VALIDATION_HEARTBEAT_SECONDS)
     reporter.delivery.watch(pulse)
 
     def hook(phase: str, say: Callable[[str, Mapping[str, Any]], None]) -> Hook:
         def tell(report_data: dict[str, Any]) -> None:
             pulse.move("validation", report_data)
+            if phase == "post_validation":
+                pulse.leave()
             say(phase, report_data)
 
         return _hook(tell)

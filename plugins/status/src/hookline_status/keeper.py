@@ -92,9 +92,8 @@ class Keeper:
         self.waiting = len(spool)
 
     def _heartbeats(self) -> Iterator[Message]:
-        now = time.monotonic()
         for pulse in self.pulses:
-            for phase, data in pulse.due(now):
+            for phase, data in pulse.due():
                 yield Message(Kind.HEARTBEAT, pulse.component, time.time(), data, f"{phase}_heartbeat")
 
     def _warn(self, error: Exception) -> None:

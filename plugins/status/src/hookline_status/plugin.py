@@ -26,7 +26,7 @@ class Options:
     endpoint: str | None = None
     """An http or https address that is told of the run. None for the file alone."""
     heartbeat_seconds: float = 30.0
-    """How long to wait between two heartbeats, at least."""
+    """Between two heartbeats. They come whatever the training thread does, until the run is over."""
     allow_link_local: bool = False
     """Whether messages may go to link-local addresses and to a cloud's metadata service."""
 

@@ -1,91 +1,67 @@
-"""Heartbeats that follow the progress of a run, and so stop when it hangs.
+"""Heartbeats of a run: one every so many seconds, whatever the training thread does, from its begin to its end.
 
-The training thread counts what it sees; another thread looks at the counts now and then, and only a count that has
-moved makes a heartbeat. A plain timer would go on beating beside a training thread that is stuck for ever.
-
-An evaluation may be one long call without a single event in it. While one is under way the processor time of the
-training thread counts as progress too: a thread that is stuck in a lock or on a socket uses none.
+A heartbeat says that the process lives, that its training thread has not ended, and that the run is not over. It does
+not say that the run gets on: a batch of minutes and a deadlock look the same from outside. So each carries
+`seconds_since_progress`, the time since the last event of the run, for the receiver to judge.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
 __all__ = ["Phase", "Pulse"]
 
 Phase = Literal["training", "validation"]
 
-LEAST_PROCESSOR_SECONDS: Final = 0.001
-
 
 class Pulse:
-    """The progress of one run.
+    """The life of one run. The training thread tells what happens; another asks now and then what is due.
 
-    :param seconds: how long to wait at least between two heartbeats of a phase, for the phases that have any.
+    :param seconds: between two heartbeats of a phase.
+    :param now: tells the time in seconds.
     """
 
-    def __init__(self, component: str, seconds: Mapping[Phase, float]) -> None:
+    def __init__(self, component: str, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self.component = component
         self._seconds = seconds
-        self._moves: dict[Phase, int] = dict.fromkeys(seconds, 0)
+        self._now = now
+        self._phase: Phase | None = None
+        self._entered: dict[Phase, None] = {}
+        self._moved_at = 0.0
+        self._thread: threading.Thread | None = None
         self._latest: dict[Phase, Mapping[str, Any]] = {}
-        self._processor_clock: int | None = None
-        # Of the thread that looks.
-        self._seen: dict[Phase, int] = dict.fromkeys(seconds, 0)
-        self._beaten_at: dict[Phase, float] = {}
-        self._processor_seen = 0.0
-
-    # -- on the training thread -----------------------------------------------------------------------------------
+        self._beaten_at: dict[Phase, float] = {}  # of the thread that asks
 
     def move(self, phase: Phase, report_data: Mapping[str, Any] | None = None) -> None:
-        """Something has happened. The report goes with the next heartbeat."""
+        """Something has happened in this phase of the run. The report goes with the next heartbeats."""
         if report_data is not None:
             self._latest[phase] = report_data
-        self._moves[phase] += 1
+        self._moved_at = self._now()
+        self._thread = threading.current_thread()
+        self._phase = phase
+        self._entered[phase] = None
 
-    def begin_evaluation(self) -> None:
-        """From now on what the calling thread computes is progress."""
-        self.move("validation")
-        clock_of = getattr(time, "pthread_getcpuclockid", None)  # not every system has clocks for threads
-        if clock_of is not None:
-            clock = clock_of(threading.get_ident())
-            self._processor_seen = time.clock_gettime(clock)
-            self._processor_clock = clock
-
-    def end_evaluation(self) -> None:
-        self._processor_clock = None
-        self.move("validation")
-
-    # -- on the thread that looks ---------------------------------------------------------------------------------
-
-    def due(self, now: float) -> Iterator[tuple[Phase, dict[str, Any]]]:
-        """The phases whose heartbeat is due, each with its latest report."""
-        for phase, seconds in self._seconds.items():
-            if phase in self._beaten_at and now < self._beaten_at[phase] + seconds:
-                continue
-            moves = self._moves[phase]
-            if moves != self._seen[phase] or (phase == "validation" and self._has_computed()):
-                self._seen[phase], self._beaten_at[phase] = moves, now
-                yield phase, dict(self._latest.get(phase, {}))
+    def leave(self) -> None:
+        """The phase is over, and what comes next is not told of here."""
+        self._phase = None
 
     def rest(self) -> None:
-        """The run is over: what has moved until now makes no heartbeat any more."""
-        self._seen.update(self._moves)
-        self._processor_clock = None
+        """The run is over: there is no heartbeat until something happens again."""
+        self._phase = None
+        self._entered.clear()
 
-    def _has_computed(self) -> bool:
-        """Whether an evaluation has used the processor since the last time that this was so."""
-        clock = self._processor_clock
-        if clock is None:
-            return False
-        try:
-            seconds = time.clock_gettime(clock)
-        except OSError:
-            return False  # the thread has ended
-        if seconds - self._processor_seen < LEAST_PROCESSOR_SECONDS:
-            return False
-        self._processor_seen = seconds
-        return True
+    def due(self) -> Iterator[tuple[Phase, dict[str, Any]]]:
+        """The phases whose heartbeat is due, each with its latest report: that which the run is in, and those that it
+        was in since the last look."""
+        phase, thread, now = self._phase, self._thread, self._now()
+        entered = [self._entered.popitem()[0] for _ in range(len(self._entered))]
+        if thread is None or not thread.is_alive():
+            return
+        for alive in dict.fromkeys([*reversed(entered), *([] if phase is None else [phase])]):
+            if alive not in self._beaten_at or now >= self._beaten_at[alive] + self._seconds:
+                self._beaten_at[alive] = now
+                idle = round(max(0.0, now - self._moved_at), 3)
+                yield alive, {**self._latest.get(alive, {}), "seconds_since_progress": idle}
