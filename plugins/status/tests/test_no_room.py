@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def test_the_oldest_of_the_least_kind_makes_room(report: Any, put: list[Kind], k
     inbox = Inbox(3)
     assert put_all(inbox, report, put) == kept
     assert inbox.dropped == len(put) - len(kept)
-    with Spool(tmp_path / "spool.sqlite", 3) as spool:
+    with closing(Spool(tmp_path / "spool.sqlite", 3)) as spool:
         dropped = sum(spool.add([(kind, str(number))]) for number, kind in enumerate(put))
         assert [int(message.body) for message in spool.oldest(10)] == [number for _, number in kept]
         assert dropped == len(put) - len(kept)
@@ -73,15 +74,3 @@ def test_with_a_dead_endpoint_memory_and_disk_stay_bounded_and_the_end_is_kept(
     database.close()
     assert kinds[0] == kinds[-1] == Kind.TERMINAL
     assert Kind.HEARTBEAT not in kinds
-
-
-def test_a_spool_that_cannot_be_read_is_put_aside(
-    server: Any, deliver: Callable[..., Any], report: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "status-spool.sqlite").write_bytes(b"not a database, " * 1000)
-    delivery = deliver(server.url)
-    delivery.put(report(1))
-    delivery.close(30.0)
-    assert [body["step"] for body in server.bodies()] == [1]
-    assert "it is kept as status-spool.sqlite.broken, and a new one begun" in caplog.text
-    assert (tmp_path / "status-spool.sqlite.broken").read_bytes().startswith(b"not a database")

@@ -39,6 +39,10 @@ LOCK_SECONDS: Final = 1.0
 """How long to wait for a program that has locked a database. No run does that."""
 
 
+UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What a damaged database raises; the second where the message would quote a name of it that is no text."""
+
+
 class UnreadableRunError(HooklineError):
     """The numbers of a run cannot be read. The message says of which file, and why."""
 
@@ -104,7 +108,7 @@ class RunReader:
     def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(statement, parameters).fetchall()
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             raise _unreadable(self.folder / DATABASE, error) from error
 
     # -- the run --------------------------------------------------------------------------------------------------
@@ -207,7 +211,7 @@ def _open(path: Path) -> sqlite3.Connection:
             connection.execute("CREATE TABLE metrics(step, epoch, name, value, time)")
             return connection
         return _open_file(path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *UNREADABLE) as error:
         raise _unreadable(path, error) from error
 
 
@@ -223,7 +227,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
             raise
         # A folder that may not be written to has no other writer either.
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
-    except sqlite3.Error:
+    except UNREADABLE:
         connection.close()
         raise
     return connection

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import logging
 import shutil
+import sqlite3
 import tempfile
 import threading
 import time
@@ -57,7 +58,7 @@ class Delivery:
         self._inbox = Inbox(capacity)
         mail = threading.Event()
         self._keeper = Keeper(self._inbox, self.path, capacity, mail)
-        self._sender = Sender(endpoint, self.path, capacity, self._keeper, backoff or Backoff(), mail)
+        self._sender = Sender(endpoint, self.path, self._keeper, backoff or Backoff(), mail)
         # Daemons, so that a request that hangs cannot keep the process alive past the deadline.
         self._threads = [
             threading.Thread(target=self._keeper.run, name="hookline-status-keeper", daemon=True),
@@ -80,7 +81,9 @@ class Delivery:
     @property
     def dropped(self) -> int:
         """How many messages were given up: there was no room, or the endpoint refused them."""
-        return self._inbox.dropped + self._keeper.dropped + self._sender.rejected
+        spool = self._keeper.spool
+        unusable = 0 if spool is None else spool.unusable
+        return self._inbox.dropped + self._keeper.dropped + self._sender.rejected + unusable
 
     @property
     def waiting(self) -> int:
@@ -94,21 +97,38 @@ class Delivery:
         self._sender.close(self._give_up_at)
 
     def wait_closed(self) -> None:
-        """Wait for the end that `begin_close` has announced, and say what is left."""
+        """Wait for the end that `begin_close` has announced, and say what was not delivered and where it is."""
         _open.discard(self)
         for thread in self._threads:
             thread.join(max(0.0, self._give_up_at - time.monotonic()))
-        if self._sender.left == 0 and not any(thread.is_alive() for thread in self._threads):
-            if self._is_temporary:
-                shutil.rmtree(self.path.parent, ignore_errors=True)
-            return
-        logger.warning(
-            "%d status messages for %s were not delivered in time: they are in %s, and sent when %s",
-            self.waiting,
-            self.endpoint.shown,
-            self.path,
-            f"spool_dir is {str(self.path.parent)!r}" if self._is_temporary else "it is used again",
-        )
+        kept, lost = self._left(), len(self._inbox) + self._keeper.in_hand
+        if self._keeper.spool is not None and not any(thread.is_alive() for thread in self._threads):
+            self._keeper.spool.close()
+        if kept:
+            logger.warning(
+                "%d status messages for %s were not delivered in time: they are in %s, and sent when %s",
+                kept,
+                self.endpoint.shown,
+                self.path,
+                f"spool_dir is {str(self.path.parent)!r}" if self._is_temporary else "it is used again",
+            )
+        elif self._is_temporary:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+        if lost:
+            logger.warning(
+                "%d status messages for %s are lost: they could not be written to %s (%s)",
+                lost,
+                self.endpoint.shown,
+                self.path,
+                self._keeper.error or "there was no time left",
+            )
+
+    def _left(self) -> int:
+        """How many messages the spool holds, by its own count where it can be asked."""
+        try:
+            return 0 if self._keeper.spool is None else len(self._keeper.spool)
+        except (sqlite3.Error, OSError):
+            return self._keeper.waiting
 
     def close(self, seconds: float | None = None) -> None:
         """Deliver what is there, and give up after so many seconds; the rest stays in the spool."""

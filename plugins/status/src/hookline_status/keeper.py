@@ -31,8 +31,14 @@ class Keeper:
         self.dropped = 0
         self.waiting = 0
         """How many messages the spool held at the last look."""
+        self.spool: Spool | None = None
+        """The spool that this thread fills and another empties; None until it could be opened."""
+        self.in_hand = 0
+        """Messages that are being written just now."""
+        self.error: Exception | None = None
+        """What kept the last messages from being written."""
         self.is_ready = threading.Event()
-        """Set when the spool is open, and so is a good one that others may open too."""
+        """Set when the spool is open."""
         self.is_done = threading.Event()
         """Set when the last messages have been written."""
         self._inbox = inbox
@@ -53,24 +59,23 @@ class Keeper:
         self._wake.set()
 
     def run(self) -> None:
-        spool: Spool | None = None
         try:
             while not self.is_done.is_set():
                 self._wake.wait(LOOK_SECONDS)
                 self._wake.clear()
                 closing = self._closing  # read before the look, which then is the last
                 try:
-                    spool = spool or Spool(self._path, self._capacity)
+                    self.spool = self.spool or Spool(self._path, self._capacity)
                     self.is_ready.set()
-                    self._look(spool)
+                    self._look(self.spool)
+                    self.error = None
                 except (sqlite3.Error, OSError) as error:
+                    self.error = error
                     self._warn(error)
                 if closing:
                     self.is_done.set()
         finally:
             self.is_done.set()
-            if spool is not None:
-                spool.close()
             self._mail.set()
 
     def _look(self, spool: Spool) -> None:
@@ -80,11 +85,14 @@ class Keeper:
         place = ends[0] if ends else len(messages)
         messages[place:place] = self._heartbeats()  # nothing comes after a terminal status
         if messages:
+            self.in_hand = len(taken)
             try:
                 self.dropped += spool.add((message.kind, encode(message)) for message in messages)
             except (sqlite3.Error, OSError):
                 self._inbox.put_back(taken)
                 raise
+            finally:
+                self.in_hand = 0
             self._mail.set()
         if ends:
             for pulse in self.pulses:

@@ -35,18 +35,14 @@ class Sender:
         self,
         endpoint: Endpoint,
         path: Path,
-        capacity: int,
         keeper: Keeper,
         backoff: Backoff,
         mail: threading.Event,
     ) -> None:
-        self.left: int | None = None
-        """How many messages the spool held when this ended."""
         self.rejected = 0
         """How many messages the endpoint has refused for what they are."""
         self._endpoint = endpoint
         self._path = path
-        self._capacity = capacity
         self._keeper = keeper
         self._backoff = backoff
         self._mail = mail  # set when there may be something to do
@@ -71,8 +67,8 @@ class Sender:
         with StatusClient(self._endpoint) as client:
             while not self._is_late():
                 try:
-                    with Spool(self._path, self._capacity) as spool:
-                        self._deliver(spool, client)
+                    assert self._keeper.spool is not None, "it is ready"
+                    self._deliver(self._keeper.spool, client)
                     return
                 except (sqlite3.Error, OSError) as error:
                     self._postpone(Answer("failed", f"{self._path}: {error}"))
@@ -96,8 +92,7 @@ class Sender:
         if self._give_up_at is None:
             return False
         all_is_kept = self._keeper.is_done.is_set()  # asked first: what came before it is then counted
-        self.left = len(spool)
-        return (all_is_kept and self.left == 0) or self._is_late()
+        return (all_is_kept and len(spool) == 0) or self._is_late()
 
     def _wait(self) -> bool:
         """Wait for the moment of the next attempt, or for a part of that time; say whether there was need to."""
