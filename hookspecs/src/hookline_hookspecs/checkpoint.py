@@ -49,7 +49,7 @@ def load_plugin_state(state: TrainerState, saved: Mapping[str, Mapping[str, Any]
 def on_checkpoint_saved(state: TrainerState, checkpoint: CheckpointRecord) -> None:
     """A checkpoint is durable.
 
-    When: after its files are on disk for good and its path is in the state; never before.
+    When: after its files are on disk for good; one that is uploaded has been, and `checkpoint.uri` says where to.
     Emitted by: checkpoint plugin.
     Where: rank 0, training thread.
     Args:

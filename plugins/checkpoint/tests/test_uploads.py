@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hookline.plugins import PluginManager
+from hookline.testing import EventRecorder
 from hookline_checkpoint import Checkpoint, CheckpointHook, CheckpointManager
 from hookline_hookspecs import TrainerState
 
@@ -162,3 +163,51 @@ def test_artifacts_can_be_turned_off(
     hookline_manager.emit.on_training_complete(state=state)
     assert plugin.checkpoint_manager.is_idle
     assert untouched.thread is None
+
+
+def announced(events: EventRecorder) -> list[tuple[int, str | None]]:
+    told = [event.arguments["checkpoint"] for event in events.of("on_checkpoint_saved")]
+    return [(checkpoint.epoch, checkpoint.uri) for checkpoint in told]
+
+
+def test_a_checkpoint_that_is_uploaded_is_announced_with_its_address_and_others_at_once(
+    checkpoint: Register, hookline_manager: PluginManager, hookline_events: EventRecorder, run: Run, save: Save
+) -> None:
+    wandb_run = Wandb()
+    plugin = checkpoint(wandb_every=20)
+    save(with_wandb(run(epoch=10), wandb_run))
+    assert announced(hookline_events) == [(10, None)]
+    state = with_wandb(run(epoch=20), wandb_run)
+    save(state)
+    assert state.latest_checkpoint_path is not None
+    assert announced(hookline_events) == [(10, None)], "it is durable, and not yet where others can fetch it"
+    wandb_run.may_go_on.set()
+    wait_for_upload(plugin, state, hookline_manager)
+    assert announced(hookline_events) == [(10, None), (20, "wandb://us/tries/r2-checkpoint:epoch-000020")]
+
+
+def test_a_checkpoint_whose_upload_takes_longer_than_the_next_save_is_announced_before_that(
+    checkpoint: Register, hookline_manager: PluginManager, hookline_events: EventRecorder, run: Run, save: Save
+) -> None:
+    slow = Wandb()
+    plugin = checkpoint(wandb_every=10)
+    for epoch in (10, 20):
+        state = with_wandb(run(epoch=epoch), slow)
+        save(state)
+    assert announced(hookline_events) == [(10, None), (20, None)]
+    slow.may_go_on.set()
+    wait_for_upload(plugin, state, hookline_manager)
+    assert len(announced(hookline_events)) == 2
+    assert state.latest_checkpoint_uri == "wandb://us/tries/r2-checkpoint:epoch-000010"
+
+
+def test_a_checkpoint_whose_upload_fails_is_announced_without_an_address(
+    checkpoint: Register, hookline_manager: PluginManager, hookline_events: EventRecorder, run: Run, save: Save
+) -> None:
+    broken = Wandb(ConnectionError("no such host"))
+    broken.may_go_on.set()
+    plugin = checkpoint(wandb_every=10)
+    state = with_wandb(run(epoch=10), broken)
+    save(state)
+    wait_for_upload(plugin, state, hookline_manager)
+    assert announced(hookline_events) == [(10, None)]

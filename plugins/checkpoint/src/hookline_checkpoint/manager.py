@@ -128,11 +128,17 @@ class CheckpointManager:
 
     # -- wandb ----------------------------------------------------------------------------------------------------
 
-    def offer_upload(self, wandb_run: Any, *, is_final: bool) -> None:
-        """Make the newest checkpoint an artifact of the wandb run, if there is one and it is time."""
-        if self._saver is not None and self._latest is not None:
-            every = self.options.wandb_every
-            self._uploads.offer(self._latest, wandb_run, self._saver.retention, every=every, is_final=is_final)
+    @property
+    def is_uploading(self) -> bool:
+        """Whether there is an artifact whose end `finish_upload` has not told yet."""
+        return self._uploads.is_busy
+
+    def offer_upload(self, wandb_run: Any, *, is_final: bool) -> bool:
+        """Make the newest checkpoint an artifact of the wandb run, if there is one and it is time; says whether."""
+        if self._saver is None or self._latest is None:
+            return False
+        every = self.options.wandb_every
+        return self._uploads.offer(self._latest, wandb_run, self._saver.retention, every=every, is_final=is_final)
 
     def finish_upload(self, *, wait: bool = False) -> str | None:
         """The address of the artifact that was made since the last call, if one was."""

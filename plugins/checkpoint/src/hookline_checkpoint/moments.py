@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from hookline_checkpoint.errors import CheckpointError
@@ -28,6 +29,8 @@ class CheckpointMoments:
         self._events = emit
         self._is_prepared = False
         self._interval: Interval | None = None
+        self._being_uploaded: CheckpointRecord | None = None
+        """A durable checkpoint that is announced once it has an address."""
 
     @property
     def _emit(self) -> Emit:
@@ -48,7 +51,7 @@ class CheckpointMoments:
                 f"a {type(other).__name__} and a {type(self).__name__} would both save this run's checkpoints: "
                 "disable the installed plugin (-p no:checkpoint), or add no hook"
             )
-        self._is_prepared, self._interval = False, None
+        self._is_prepared, self._interval, self._being_uploaded = False, None, None
         self.checkpoint_manager.begin(state)
 
     @hookimpl
@@ -106,26 +109,37 @@ class CheckpointMoments:
         if not self.checkpoint_manager.is_idle:
             self._look(state)
 
-    def _look(self, state: TrainerState, *, wait: bool = False) -> None:
-        """Tell of what has become durable, or was uploaded, since the last look.
+    def _look(self, state: TrainerState, *, wait: bool = False, is_final: bool = False) -> None:
+        """Announce what has become durable since the last look; what becomes an artifact, once it is one.
 
         :param wait: wait for the checkpoint that is being written.
+        :param is_final: the run is over, and its last checkpoint becomes an artifact in any case.
         """
         self._look_at_uploads(state)
         record = self.checkpoint_manager.finish(wait=wait)
         if record is not None:
+            self._announce_uploaded(state, None)  # an older one goes first, though its upload goes on
             state.latest_checkpoint_path = record.path
-            self._emit.on_checkpoint_saved(state=state, checkpoint=record)
-            self._offer_upload(state)
+            if self._offer_upload(state, is_final=is_final):
+                self._being_uploaded = record
+            else:
+                self._emit.on_checkpoint_saved(state=state, checkpoint=record)
 
-    def _offer_upload(self, state: TrainerState, *, is_final: bool = False) -> None:
+    def _offer_upload(self, state: TrainerState, *, is_final: bool = False) -> bool:
         wandb_run = state.shared["metrics"].get("wandb_run")
-        self.checkpoint_manager.offer_upload(wandb_run, is_final=is_final)
+        return self.checkpoint_manager.offer_upload(wandb_run, is_final=is_final)
 
     def _look_at_uploads(self, state: TrainerState, *, wait: bool = False) -> None:
         uri = self.checkpoint_manager.finish_upload(wait=wait)
         if uri is not None:
             self.uploaded(state, uri)
+        if wait or not self.checkpoint_manager.is_uploading:
+            self._announce_uploaded(state, uri)
+
+    def _announce_uploaded(self, state: TrainerState, uri: str | None) -> None:
+        record, self._being_uploaded = self._being_uploaded, None
+        if record is not None:
+            self._emit.on_checkpoint_saved(state=state, checkpoint=replace(record, uri=uri))
 
     def uploaded(self, state: TrainerState, uri: str) -> None:
         """A checkpoint can be fetched from elsewhere."""
@@ -136,7 +150,8 @@ class CheckpointMoments:
     @hookimpl(scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
         self._save(state)
-        self._look(state, wait=True)
+        self._look_at_uploads(state, wait=True)  # so that the last one can be uploaded
+        self._look(state, wait=True, is_final=True)
         self._look_at_uploads(state, wait=True)
         if self.checkpoint_manager.is_idle:
             self._offer_upload(state, is_final=True)

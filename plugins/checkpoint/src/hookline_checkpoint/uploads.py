@@ -37,16 +37,16 @@ class Uploads:
 
     def offer(
         self, record: CheckpointRecord, wandb_run: Any, retention: Retention, *, every: int, is_final: bool
-    ) -> None:
-        """Make an artifact of a checkpoint, if it is time for one; the run's final one always is.
+    ) -> bool:
+        """Make an artifact of a checkpoint, if it is time for one, and say whether; for the run's final one it is.
 
         :param every: epochs between two artifacts; 0 for none.
         """
         if wandb_run is None or not every or record.path is None or self._thread is not None:
-            return
+            return False
         is_due = record.epoch // every > (self._last or 0) // every
         if record.epoch == self._last or not (is_due or is_final):
-            return
+            return False
         self._last = record.epoch
         retention.hold(record.path)
         # A daemon: the end of the process waits for a checkpoint to be on disk, not for somebody's server.
@@ -54,6 +54,7 @@ class Uploads:
             target=self._upload, args=(record, wandb_run, retention), name="hookline-checkpoint-upload", daemon=True
         )
         self._thread.start()
+        return True
 
     def finish(self, *, wait: bool = False) -> str | None:
         """The address of the artifact that was made since the last call, if one was."""
