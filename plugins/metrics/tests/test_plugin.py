@@ -376,3 +376,25 @@ def test_what_makes_no_sense_as_an_option_is_refused() -> None:
         Options(system_every=math.nan)
     with pytest.raises(ValueError, match="a sink is named as package.module:Class, got 'mine'"):
         Options(sinks=("mine",))
+
+
+def test_epochs_before_the_first_rollout_of_a_worker_are_a_warm_start(
+    with_metrics: Callable[..., PluginManager], hookline_state: Run
+) -> None:
+    manager = with_metrics()
+    plugin = manager.get_plugin("metrics")
+    assert isinstance(plugin, Metrics)
+    state = hookline_state(epoch=0, total_epochs=3)
+    manager.emit.on_new_training_run(state=state)
+    assert plugin._recording is not None
+    moment = plugin._recording.moment
+    assert moment.epoch_kind == "train"
+    manager.emit.on_weights_updated(context=HookContext(), version=0)
+    manager.emit.on_epoch_end(state=state)
+    assert (moment.epoch_kind, moment.complete_epochs, len(moment.epoch_ends)) == ("warm start", 1, 1)
+    state.epoch = 1
+    manager.emit.on_rollout_start(context=HookContext())
+    manager.emit.on_epoch_end(state=state)
+    manager.emit.on_weights_updated(context=HookContext(), version=1)
+    assert (moment.epoch_kind, moment.complete_epochs, len(moment.epoch_ends)) == ("rollout", 2, 1)
+    finish(manager, state)

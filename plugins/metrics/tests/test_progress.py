@@ -52,11 +52,12 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 def test_without_a_terminal_there_is_a_line_every_few_seconds_and_one_at_the_end() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = ProgressLines(stream, clock)
-    clock.seconds = 1.0
-    lines.show(moment())
+    at = moment()
+    for clock.seconds, at.step in ((1.0, 120), (6.0, 220)):
+        lines.show(at)
     assert stream.getvalue() == ""
-    for clock.seconds in (10.0, 11.0):
-        lines.show(moment())
+    for clock.seconds, at.step in ((10.0, 300), (11.0, 320)):
+        lines.show(at)
     assert stream.getvalue() == (
         "epoch 3/10 · step 300/1000 · 20/s · 0:00:35 left · loss 0.5123 · reward 12.5 · sums\n"
     )
@@ -64,14 +65,89 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds_and_one_at_the_end
     assert stream.getvalue().count("\n") == 2
 
 
-def test_where_the_number_of_steps_is_not_known_epochs_tell_how_long_it_will_take() -> None:
-    stream, clock = io.StringIO(), Clock()
-    lines = ProgressLines(stream, clock)
-    clock.seconds = 10.0
-    resumed = moment()
-    resumed.total_steps, resumed.start_epoch, resumed.epoch = None, 2, 4
-    lines.show(resumed)
-    assert stream.getvalue().startswith("epoch 5/10 · step 300 · 20/s · 0:00:30 left ·")
+def estimates(durations: list[float], *, kinds: str, total: int, look: float = 0.5) -> list[tuple[float, float, float]]:
+    """Let epochs take these seconds; gives, for each look that has an estimate, the time, what is left, the estimate.
+
+    :param kinds: how each epoch begins: with `w` weights are handed to a worker, with `r` there is a rollout.
+    """
+    clock, at = Clock(), Moment()
+    at.total_epochs = total
+    pace = Pace(clock)
+    found = []
+    end = sum(durations)
+    for epoch, (seconds, kind) in enumerate(zip(durations, kinds, strict=True)):
+        at.epoch = epoch
+        if kind == "w":
+            at.enter_epochs("warm start")
+        elif kind == "r":
+            at.enter_epochs("rollout")
+        ends_at = clock.seconds + seconds
+        while clock.seconds + look < ends_at:
+            clock.seconds += look
+            pace.look(at)
+            left = pace.seconds_left(at)
+            if left is not None:
+                found.append((clock.seconds, end - clock.seconds, left))
+        clock.seconds = ends_at
+        at.end_epoch(epoch, clock.seconds)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("durations", "kinds"),
+    [
+        ([2.0] * 40, "t" * 40),
+        ([60.0] + [2.0] * 39, "r" * 40),  # the first epoch compiles
+        ([30.0] + [1.5] * 19 + [20.0] + [0.6] * 199, "w" * 20 + "r" * 200),  # a slow warm start, then fast epochs
+        ([5.0] + [0.7] * 19 + [20.0] + [3.0] * 29, "w" * 20 + "r" * 30),  # a fast one, then slow epochs
+        ([40.0] + ([1.0] * 9 + [11.0]) * 6, "r" * 61),  # an evaluation every ten epochs
+    ],
+    ids=["even", "compiling", "slow warm start", "fast warm start", "evaluations"],
+)
+def test_the_time_left_is_never_far_from_the_truth(durations: list[float], kinds: str) -> None:
+    found = estimates(durations, kinds=kinds, total=len(durations))
+    first_of_kind = max(kinds.find("r"), 0)
+    shown_from = sum(durations[: first_of_kind + 2])
+    assert found
+    assert found[0][0] >= shown_from, "two epochs of the kind are complete"
+    for now, left, estimate in found:
+        assert left / 2.5 - 5 <= estimate <= left * 2.5 + 5, f"at {now:g} s"
+    late = [(left, estimate) for now, left, estimate in found if now > shown_from + 20]
+    assert late
+    assert sum(abs(estimate - left) for left, estimate in late) / sum(left for left, _ in late) < 0.35
+
+
+def test_no_time_is_shown_in_a_warm_start_nor_where_the_number_of_epochs_is_not_known() -> None:
+    assert estimates([1.5] * 30, kinds="w" * 30, total=500) == []
+    at = Moment()
+    for end in range(5):
+        at.end_epoch(end, float(end))
+    at.epoch = 5
+    assert Pace(lambda: 5.0).seconds_left(at) is None
+
+
+def test_an_epoch_that_takes_longer_than_the_others_does_not_count_down_past_them() -> None:
+    at = Moment()
+    at.total_epochs, at.epoch = 10, 4
+    for epoch in range(4):
+        at.end_epoch(epoch, 2.0 * epoch)
+    assert Pace(lambda: 7.0).seconds_left(at) == 11.0
+    assert Pace(lambda: 600.0).seconds_left(at) == 10.0
+
+
+def test_a_first_step_that_compiles_has_no_part_in_the_time_left() -> None:
+    clock, at = Clock(), moment()
+    at.step = at.start_step
+    pace = Pace(clock)
+    for second in range(40):
+        clock.seconds = float(second)
+        at.step = 100 + max(0, second - 30) * 10  # half a minute of compiling, then ten steps a second
+        pace.look(at)
+        left = pace.seconds_left(at)
+        if second <= 31:
+            assert left is None
+        else:
+            assert left == pytest.approx((at.total_steps - at.step) / 10)
 
 
 def test_what_is_not_known_is_not_shown() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -144,6 +145,7 @@ class Metrics:
     def on_epoch_end(self, state: TrainerState) -> None:
         self._phases.leave_all()
         self._gather(state)
+        self._open(state).moment.end_epoch(state.epoch, time.monotonic())
 
     def _gather(self, state: TrainerState) -> None:
         recording = self._open(state)
@@ -196,7 +198,15 @@ class Metrics:
         self._phases.leave_all()
 
     @hookimpl(scope="driver")
+    def on_weights_updated(self) -> None:
+        # There is a rollout worker: epochs before the first rollout are a warm start.
+        if self._recording is not None and self._recording.moment.epoch_kind == "train":
+            self._recording.moment.enter_epochs("warm start")
+
+    @hookimpl(scope="driver")
     def on_rollout_start(self) -> None:
+        if self._recording is not None:
+            self._recording.moment.enter_epochs("rollout")
         self._enter("rollout")
 
     @hookimpl(scope="driver")

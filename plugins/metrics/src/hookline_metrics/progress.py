@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, Final, Literal, Protocol
 
 from hookline_metrics.moment import Moment
@@ -18,6 +18,8 @@ __all__ = ["Progress", "open_progress"]
 LINE_SECONDS: Final = 10.0
 PACE_SECONDS: Final = 20.0
 """How far back the rate looks: what took long at the beginning, such as compiling, will not come again."""
+EPOCHS: Final = 11
+"""How many ends of epochs the time of one is taken from, at least: an evaluation comes every ten or so."""
 _ONE_AT_A_TIME: Final = threading.Lock()
 LOSSES: Final = ("train/loss", "loss", "val_avg_loss")
 """The number that stands for the loss: the first of these that a report has."""
@@ -63,18 +65,42 @@ class Pace:
 
     @property
     def rate(self) -> float:
-        (before, first), (now, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (now - before) if now > before else 0.0
+        return _rate(self._seen)
 
     def seconds_left(self, moment: Moment) -> float | None:
-        """By the steps that are left, or by the epochs where nobody knows how many steps they will have."""
-        if moment.total_steps is not None:
-            left = moment.total_steps - moment.step
-            return left / self.rate if self.rate > 0 and left > 0 else None
-        if moment.total_epochs is None or moment.epoch is None:
+        """None as long as there is nothing to go by: the total is not known, or too little is complete.
+
+        By the steps that are left where a run does nothing but take steps, else by its epochs: those of the kind that
+        it has now, since a warm start, or epochs with rollouts, have a speed of their own.
+        """
+        if moment.epoch_kind == "warm start":
+            return None  # when it will be over, and how long the epochs after it take, is not known
+        if moment.total_steps is not None and moment.epoch_kind == "train":
+            # What comes before the first step is done, such as compiling, will not come again.
+            steady = [seen for seen in self._seen if seen[1] > moment.start_step]
+            rate, left = _rate(steady), moment.total_steps - moment.step
+            return left / rate if rate > 0 and left > 0 else None
+        return self._seconds_of_epochs_left(moment)
+
+    def _seconds_of_epochs_left(self, moment: Moment) -> float | None:
+        """By the time from one end of an epoch to the next, so that the first, which compiles, has no part in it."""
+        now, ends = self._now(), list(moment.epoch_ends)
+        latest = [end for end in ends if end >= now - PACE_SECONDS]
+        ends = latest if len(latest) > EPOCHS else ends[-EPOCHS:]
+        if moment.total_epochs is None or moment.epoch is None or len(ends) < 2:
             return None
-        done, left = moment.epoch - moment.start_epoch, moment.total_epochs - moment.epoch
-        return (self._now() - self._began) / done * left if done > 0 and left > 0 else None
+        each = (ends[-1] - ends[0]) / (len(ends) - 1)
+        left = moment.total_epochs - moment.complete_epochs
+        in_this_one = min(each, now - ends[-1])
+        return left * each - in_this_one if left > 0 else None
+
+
+def _rate(seen: Sequence[tuple[float, int]]) -> float:
+    """Steps per second between the first and the last of these looks."""
+    if not seen:
+        return 0.0
+    (before, first), (now, last) = seen[0], seen[-1]
+    return (last - first) / (now - before) if now > before else 0.0
 
 
 def describe(moment: Moment, pace: Pace) -> Iterator[str]:
