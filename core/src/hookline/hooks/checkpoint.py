@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from hookline.hooks.periodic import PeriodicHook
 from hookline_hookspecs import HookContext
+from hookline_hookspecs.files import write_atomically
 
 __all__ = ["CheckpointHook"]
 
@@ -29,10 +29,5 @@ class CheckpointHook(PeriodicHook):
         self.directory.mkdir(parents=True, exist_ok=True)
         index = context.worker.config.worker_index
         path = self.directory / f"worker-{index}-step-{context.step:06d}.json"
-        unfinished = path.with_suffix(".unfinished")
-        with unfinished.open("w", encoding="utf-8") as file:
-            json.dump(context.worker.state_dict(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+        write_atomically(path, json.dumps(context.worker.state_dict()), durable=True)
         return {"checkpoint.path": str(path)}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hookline.plugins.errors import HooklineError
+from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact_text
 
 __all__ = ["RunFolderError", "claimed_run_folder", "read_config", "write_config"]
@@ -62,9 +63,7 @@ def claimed_run_folder(folder: Path, *, resume: bool) -> Iterator[None]:
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write what the run in a folder was told; whoever reads it never sees half of it."""
-    temporary = folder / f".{CONFIG}.new"
-    temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / CONFIG)
+    write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from hookline_hookspecs.files import write_atomically
+
 __all__ = ["Entry", "StatusFile", "as_kpi", "as_time", "describe_error"]
 
 KEPT_ENTRIES: Final = 100
@@ -71,9 +73,7 @@ class StatusFile:
 
     def _write(self, entries: list[str]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.new")
-        temporary.write_text("[\n " + ",\n ".join(entries) + "\n]\n", encoding="utf-8")
-        temporary.replace(self.path)
+        write_atomically(self.path, "[\n " + ",\n ".join(entries) + "\n]\n")
 
 
 def as_kpi(*sources: Mapping[str, Any]) -> dict[str, float | None]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hookline_evaluation.elsewhere.evaluating import evaluate_checkpoint
 from hookline_evaluation.elsewhere.messages import request_from_json
+from hookline_hookspecs.files import write_atomically
 
 __all__ = ["ANSWER", "TICKET", "main"]
 
@@ -25,9 +26,7 @@ def main(folder: Path) -> None:
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
     ticket = json.loads((folder / TICKET).read_text(encoding="utf-8"))
     answer = evaluate_checkpoint(Path(ticket["checkpoint"]), request_from_json(ticket["request"]))
-    unfinished = folder / f".{ANSWER}.new"
-    unfinished.write_text(json.dumps(answer.to_json(), allow_nan=False), encoding="utf-8")
-    unfinished.replace(folder / ANSWER)
+    write_atomically(folder / ANSWER, json.dumps(answer.to_json(), allow_nan=False))
 
 
 def _end_with_standard_input() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline_evaluation.replays.page import replay_page
+from hookline_hookspecs.files import write_atomically
 
 __all__ = ["write_replay"]
 
@@ -27,12 +28,6 @@ def write_replay(
     path = folder / f"epoch-{epoch:06d}.jsonl"
     lines = [json.dumps({"epoch": epoch, "step": step, **record}, allow_nan=False) for record in records]
     page = replay_page(records, title=f"{run_id or 'run'}, epoch {epoch}, step {step}", scores=scores)
-    _write(path.with_suffix(".html"), page)
-    _write(path, "".join(line + "\n" for line in lines))
+    write_atomically(path.with_suffix(".html"), page)
+    write_atomically(path, "".join(line + "\n" for line in lines))
     return path
-
-
-def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.new")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
