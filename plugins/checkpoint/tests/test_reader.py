@@ -163,7 +163,7 @@ INNER = st.lists(LEAVES, max_size=3) | st.dictionaries(KEYS, LEAVES, max_size=3)
 NODES = LEAVES | st.lists(INNER, max_size=3) | st.dictionaries(KEYS, INNER, max_size=3)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_checkpoint_with_any_bytes_changed_is_valid_or_says_why_not(data: st.DataObject) -> None:
     with a_checkpoint() as path:
@@ -178,7 +178,7 @@ def test_a_checkpoint_with_any_bytes_changed_is_valid_or_says_why_not(data: st.D
         read_metrics(path)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_checkpoint_with_any_json_in_its_state_is_valid_or_says_why_not(data: st.DataObject) -> None:
     with a_checkpoint() as path:
@@ -191,7 +191,7 @@ def test_a_checkpoint_with_any_json_in_its_state_is_valid_or_says_why_not(data: 
         read_metrics(path)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_checkpoint_with_any_header_of_arrays_is_valid_or_says_why_not(data: st.DataObject) -> None:
     entry = st.fixed_dictionaries(
