@@ -51,7 +51,8 @@ def _remove_leftovers(path: Path) -> None:
         if beside.name.startswith(prefix) and beside.name.endswith(SUFFIX):
             process, _, thread = beside.name[len(prefix) : -len(SUFFIX)].partition("-")
             if process.isdecimal() and thread.isdecimal() and not _is_another_writer(int(process), int(thread)):
-                beside.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # another user's; the file itself can be written all the same
+                    beside.unlink()
 
 
 def _is_another_writer(process: int, thread: int) -> bool:

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,13 @@ class Fault(BaseException):
 
 def fail_from(call: int, error: BaseException, patch: pytest.MonkeyPatch, *, once: bool) -> Callable[[], int]:
     """Let the call with this number fail, and if not `once` all that come after it; returns a count of the calls."""
-    made = 0
+    made, own_thread = 0, threading.get_ident()
 
     def failing(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             nonlocal made
+            if threading.get_ident() != own_thread:  # a thread that an earlier test has left
+                return function(*args, **kwargs)
             made += 1
             if made - 1 == call or (made > call and not once):
                 raise error

@@ -1,6 +1,7 @@
 """What a save asks of the operating system, in its order: a call left out, or too early, is lost by a power cut."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ Write = Callable[..., Any]
 def record(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[tuple[str, str]]:
     """Each call with the path it is about, below `root`; writes to one file in a row are one."""
     calls: list[tuple[str, str]] = []
+    own_thread = threading.get_ident()
 
     def told(call: str, path: Path) -> None:
+        if threading.get_ident() != own_thread:
+            return  # a thread that an earlier test has left
         entry = call, str(path.relative_to(root))
         if call != "write" or calls[-1] != entry:
             calls.append(entry)

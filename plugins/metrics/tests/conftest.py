@@ -3,8 +3,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,27 @@ import pytest
 
 from hookline.plugins import PluginManager
 from hookline_metrics import Metrics, Options
+from hookline_metrics.recording import LostReportsError
 
 Register = Callable[..., PluginManager]
 Read = Callable[..., list[tuple[Any, ...]]]
 
 
 @pytest.fixture
-def with_metrics(hookline_manager: PluginManager) -> Register:
-    """Registers the plugin with options: quiet, unless a test wants otherwise."""
+def with_metrics(hookline_manager: PluginManager) -> Iterator[Register]:
+    """Registers the plugin with options: quiet, unless a test wants otherwise. Runs that no test ends are ended."""
+    made: list[Metrics] = []
 
     def register(**options: Any) -> PluginManager:
         quiet = {"progress": "off", "report": False, "system_every": 0.0}
-        hookline_manager.register(Metrics(Options(**{**quiet, **options}), hookline_manager.emit), "metrics")
+        made.append(Metrics(Options(**{**quiet, **options}), hookline_manager.emit))
+        hookline_manager.register(made[-1], "metrics")
         return hookline_manager
 
-    return register
+    yield register
+    for plugin in made:
+        with suppress(LostReportsError):
+            plugin._end()
 
 
 @pytest.fixture

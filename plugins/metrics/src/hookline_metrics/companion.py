@@ -46,7 +46,7 @@ class Companion:
         self._record = record
         self._monitor: SystemMonitor | None = None
         self._system_due = time.monotonic()
-        self._training_thread = threading.current_thread()
+        self._has_touched = False
         self._failed: set[str] = set()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="hookline-metrics-companion", daemon=True)
@@ -65,13 +65,19 @@ class Companion:
             self._attempt("show its progress", lambda progress: progress.end(self._moment), self._progress)
 
     def _look(self) -> None:
-        if self._folder is not None and self._training_thread.is_alive():
-            self._attempt("touch its heartbeat", _touch, self._folder / "heartbeat")
+        if self._folder is not None and self._moment.thread.is_alive():
+            self._attempt("touch its heartbeat", self._touch, self._folder / "heartbeat")
         if self._progress is not None and not self._ending.is_set():
             self._attempt("show its progress", lambda progress: progress.show(self._moment), self._progress)
         if self._folder is not None and self._system_every and time.monotonic() >= self._system_due:
             self._system_due = time.monotonic() + self._system_every
             self._attempt("look at the machine", self._look_at_machine, self._folder)
+
+    def _touch(self, path: Path) -> None:
+        if not self._has_touched:  # a folder that is removed later is not made again
+            path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        self._has_touched = True
 
     def _look_at_machine(self, folder: Path) -> None:
         if self._monitor is None:
@@ -88,8 +94,3 @@ class Companion:
             if what not in self._failed:
                 self._failed.add(what)
                 logger.warning("the metrics plugin cannot %s: %r", what, error)
-
-
-def _touch(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()

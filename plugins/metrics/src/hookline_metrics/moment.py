@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -30,11 +31,14 @@ class Moment:
         "start_epoch",
         "start_step",
         "step",
+        "thread",
         "total_epochs",
         "total_steps",
     )
 
     def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        """The training thread. When it has ended, so has the run, whether that was announced or not."""
         self.start_step = 0
         """The step that this process began with: later than 0 where it resumed a run."""
         self.start_epoch = 0

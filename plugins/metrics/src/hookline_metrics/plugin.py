@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,7 +37,7 @@ class Metrics:
     by threads that the recording keeps.
     """
 
-    after = ("evaluation", "checkpoint")  # an epoch's report has the scores of that epoch, and what its saving took
+    after = ("evaluation", "checkpoint")  # the last report has the scores of the last checkpoint's evaluation
 
     def __init__(self, options: Options, emit: Emit | None = None) -> None:
         self._options = options
@@ -101,7 +102,7 @@ class Metrics:
             self._has_started = self._is_restored = False
         moment = recording.moment
         moment.total_epochs, moment.total_steps = state.total_epochs, state.total_steps
-        moment.step, moment.phase = state.step, self._phases.current
+        moment.step, moment.phase, moment.thread = state.step, self._phases.current, threading.current_thread()
         return recording
 
     def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
