@@ -198,7 +198,7 @@ def test_a_plugin_that_calls_exit_in_the_background_has_failed_and_nothing_more(
         hookline_manager.emit.on_epoch_end(state=TrainerState(epoch=epoch))
     assert hookline_manager.drain() == []
     (fault,) = hookline_manager.faults.faults.values()
-    assert (fault.count, fault.error) == (2, "RuntimeError: ended by SystemExit(3)")
+    assert (fault.count, fault.error) == (2, "SystemExit: 3")
 
 
 def test_a_critical_failure_in_the_background_is_raised_at_the_next_event(hookline_manager: PluginManager) -> None:

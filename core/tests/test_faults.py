@@ -1,12 +1,18 @@
 """What becomes of a plugin that fails, and of the others."""
 
+import gc
+import linecache
 import logging
+import signal
+import traceback
 
+import pluggy
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins import PluginError
+from hookline.plugins import HooklineError, PluginError
 from hookline.plugins.manager import Overrides
+from hookline.session import Terminated
 from hookline_hookspecs import TrainerState, hookimpl
 
 
@@ -44,11 +50,11 @@ def test_an_observer_that_fails_is_logged_with_its_name_and_the_others_are_calle
 ) -> None:
     early, late = Counting(), Counting()
     for plugin, name in ((late, "late"), (Failing(), "failing"), (early, "early")):
-        hookline_manager.register(plugin, name, overrides=Overrides(version="1.2"))
+        hookline_manager.register(plugin, name, overrides=Overrides(distribution="acme 1.2"))
     emit_epochs(hookline_manager, 1)
     assert (early.calls, late.calls) == (1, 1)
     record = caplog.records[0]
-    assert record.getMessage() == "plugin 'failing' 1.2 failed in on_epoch_end: ValueError('failure 1')"
+    assert record.getMessage() == "plugin 'failing' (acme 1.2) failed in on_epoch_end: ValueError: failure 1"
     assert record.levelno == logging.WARNING
     assert record.exc_info is not None
 
@@ -93,11 +99,11 @@ def test_failures_are_counted_by_plugin_and_event(hookline_manager: PluginManage
 def test_a_critical_plugin_stops_the_run_after_all_others_were_called(hookline_manager: PluginManager) -> None:
     early, late = Counting(), Counting()
     hookline_manager.register(late)
-    hookline_manager.register(Failing(critical=True), "checkpoint", overrides=Overrides(version="0.3"))
+    hookline_manager.register(Failing(critical=True), "checkpoint", overrides=Overrides(distribution="acme 0.3"))
     hookline_manager.register(early)
     with pytest.raises(ValueError, match="failure 1") as caught:
         emit_epochs(hookline_manager, 1)
-    assert caught.value.__notes__ == ["raised by plugin 'checkpoint' 0.3 in on_epoch_end"]
+    assert caught.value.__notes__ == ["raised by plugin 'checkpoint' (acme 0.3) in on_epoch_end"]
     assert (early.calls, late.calls) == (1, 1)
 
 
@@ -247,3 +253,167 @@ def test_a_plugin_registered_again_is_out_of_quarantine(hookline_manager: Plugin
     hookline_manager.register(failing, "failing")
     emit_epochs(hookline_manager, 2)
     assert failing.calls == 5
+
+
+class CustomBaseException(BaseException):
+    pass
+
+
+class Leaving:
+    """Raises what no `except Exception` catches."""
+
+    def __init__(self, error: BaseException, **attributes: object) -> None:
+        self.error = error
+        vars(self).update(attributes)
+
+    @hookimpl
+    def on_epoch_end(self) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), CustomBaseException("odd")])
+def test_a_plugin_that_leaves_by_a_base_exception_has_failed_and_the_others_are_called(
+    hookline_manager: PluginManager, error: BaseException
+) -> None:
+    early, late = Counting(), Counting()
+    for plugin, name in ((late, "late"), (Leaving(error), "leaving"), (early, "early")):
+        hookline_manager.register(plugin, name)
+    emit_epochs(hookline_manager, 5)
+    assert (early.calls, late.calls) == (5, 5)
+    (fault,) = hookline_manager.faults.faults.values()
+    assert (fault.plugin, fault.event, fault.count) == ("leaving", "on_epoch_end", 3)
+    assert "leaving" in hookline_manager.faults.quarantined
+
+
+def test_a_critical_plugin_that_calls_exit_fails_the_run_by_an_error_that_names_it(
+    hookline_manager: PluginManager,
+) -> None:
+    other = Counting()
+    hookline_manager.register(other)
+    hookline_manager.register(
+        Leaving(SystemExit(0), critical=True), "leaving", overrides=Overrides(distribution="acme 2.0")
+    )
+    with pytest.raises(HooklineError) as caught:
+        emit_epochs(hookline_manager, 1)
+    assert str(caught.value) == (
+        "in on_epoch_end plugin 'leaving' (acme 2.0) raised SystemExit(0). Only the owner of the process may end it: "
+        "a plugin ends a run by state.stop_reason, and a failure is an exception"
+    )
+    assert other.calls == 1
+
+
+def test_a_signal_to_stop_is_never_held_back(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Leaving(Terminated(signal.SIGTERM)))
+    with pytest.raises(Terminated):
+        emit_epochs(hookline_manager, 1)
+    assert not hookline_manager.faults
+
+
+@pytest.mark.parametrize("style", ["wrapper", "hookwrapper"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), GeneratorExit()])
+def test_a_wrapper_of_either_style_that_raises_anything_is_as_if_it_were_not_there(
+    hookline_manager: PluginManager, style: str, moment: str, error: BaseException
+) -> None:
+    class Wrapper:
+        @pluggy.HookimplMarker("hookline")(**{style: True})
+        def collect_metrics(self):
+            if moment == "before":
+                raise error
+            yield
+            raise error
+
+    class Plain:
+        @hookimpl
+        def collect_metrics(self):
+            return {"a": 1}
+
+    hookline_manager.register(Wrapper(), "wrapper")
+    hookline_manager.register(Plain(), "plain")
+    for _ in range(5):
+        assert hookline_manager.emit.collect_metrics(state=TrainerState()).items() == [("plain", {"a": 1})]
+    assert hookline_manager.faults.failures_of("wrapper") == 3
+    assert "wrapper" in hookline_manager.faults.quarantined
+
+
+def test_an_old_style_wrapper_changes_the_result(hookline_manager: PluginManager) -> None:
+    class Wrapper:
+        @pluggy.HookimplMarker("hookline")(hookwrapper=True)
+        def collect_metrics(self, state):
+            outcome = yield
+            outcome.force_result([*outcome.get_result(), {"epoch": state.epoch}])
+
+    class Plain:
+        @hookimpl
+        def collect_metrics(self):
+            return {"a": 1}
+
+    hookline_manager.register(Wrapper(), "wrapper")
+    hookline_manager.register(Plain(), "plain")
+    collected = hookline_manager.emit.collect_metrics(state=TrainerState(epoch=4))
+    assert collected.items() == [("plain", {"a": 1}), ("wrapper", {"epoch": 4})]
+
+
+def test_failures_are_logged_at_the_first_the_tenth_and_the_hundredth(
+    hookline_manager: PluginManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    class EverySecond:
+        calls = 0
+
+        @hookimpl
+        def on_epoch_end(self) -> None:
+            self.calls += 1
+            if self.calls % 2:
+                raise ValueError(f"call {self.calls}")
+
+    hookline_manager.register(EverySecond(), "flaky")
+    emit_epochs(hookline_manager, 500)
+    assert caplog.messages == [
+        "plugin 'flaky' failed in on_epoch_end: ValueError: call 1",
+        "plugin 'flaky' failed in on_epoch_end, 10 times so far: ValueError: call 19",
+        "plugin 'flaky' failed in on_epoch_end, 100 times so far: ValueError: call 199",
+    ]
+    assert hookline_manager.faults.failures_of("flaky") == 250
+
+
+def test_an_exception_without_a_readable_message_is_a_failure_like_any_other(
+    hookline_manager: PluginManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+        __repr__ = __str__
+
+    other = Counting()
+    hookline_manager.register(other)
+    hookline_manager.register(Leaving(Unreadable()), "leaving")
+    emit_epochs(hookline_manager, 1)
+    assert other.calls == 1
+    assert caplog.messages == ["plugin 'leaving' failed in on_epoch_end: Unreadable (its message cannot be shown)"]
+
+
+def test_a_traceback_through_an_emitter_shows_its_source(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Failing(critical=True), "failing")
+    with pytest.raises(ValueError) as caught:
+        emit_epochs(hookline_manager, 1)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert 'File "<hookline emitter of on_epoch_end' in shown
+    assert "_call(state)" in shown
+
+
+def test_the_source_of_an_emitter_is_forgotten_with_its_code() -> None:
+    def kept() -> int:
+        return sum(name.startswith("<hookline emitter") for name in linecache.cache)
+
+    gc.collect()
+    before = kept()
+    manager = PluginManager()
+    for _ in range(20):
+        plugin = Counting()
+        manager.register(plugin)
+        emit_epochs(manager, 1)
+        manager.unregister(plugin)
+    del manager
+    gc.collect()
+    assert kept() == before

@@ -165,7 +165,7 @@ def test_config_sets_the_error_policy(site: Site) -> None:
     manager, _ = site.load()
     with pytest.raises(ValueError, match="no") as caught:
         manager.emit.on_epoch_end(state=TrainerState())
-    assert caught.value.__notes__ == ["raised by plugin 'fragile' 1.0 in on_epoch_end"]
+    assert caught.value.__notes__ == ["raised by plugin 'fragile' (test-fragile 1.0) in on_epoch_end"]
 
 
 # -- what is said when it is wrong --

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from hookline import PluginManager
-from hookline.session import StateTypeError, Terminated
+from hookline.plugins.faults import PluginExitError
+from hookline.rollout import CurriculumConfig, Lesson
+from hookline.session import Session, StateTypeError, Terminated
 from hookline.testing import EventRecorder
-from hookline.training import Trainer
+from hookline.training import RolloutConfig, Trainer, TrainerConfig
 from hookline_hookspecs import TrainerState, hookimpl
 
 
@@ -40,8 +43,10 @@ def raise_(error: BaseException) -> None:
         (lambda state: raise_(KeyboardInterrupt()), KeyboardInterrupt),
         (lambda state: signal.raise_signal(signal.SIGINT), KeyboardInterrupt),
         (lambda state: os.kill(os.getpid(), signal.SIGTERM), Terminated),
+        (lambda state: os.kill(os.getpid(), signal.SIGHUP), Terminated),
+        (lambda state: sys.exit(0), PluginExitError),
     ],
-    ids=["exception", "keyboard interrupt", "SIGINT", "SIGTERM"],
+    ids=["exception", "keyboard interrupt", "SIGINT", "SIGTERM", "SIGHUP", "exit"],
 )
 def test_a_run_that_is_ended_says_so_and_raises(
     supervised: Callable[..., Trainer],
@@ -67,8 +72,49 @@ def test_sigterm_does_again_what_it_did_before_once_the_run_is_over(supervised: 
 
 
 def test_a_terminated_process_has_the_exit_code_that_shells_know() -> None:
-    assert Terminated().code == 143
-    assert str(Terminated()) == "terminated by SIGTERM"
+    assert (Terminated().code, str(Terminated())) == (143, "terminated by SIGTERM")
+    assert (Terminated(signal.SIGHUP).code, str(Terminated(signal.SIGHUP))) == (129, "terminated by SIGHUP")
+
+
+def test_a_run_under_nohup_outlives_its_terminal(supervised: Callable[..., Trainer]) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        trainer = supervised(epochs=1)
+        trainer.plugins.register(AtStepTwo(lambda state: os.kill(os.getpid(), signal.SIGHUP)))
+        assert trainer.train().step == 2
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("moment", ["reset", "step"])
+def test_an_environment_that_calls_exit_fails_the_run_by_an_error_that_names_its_lesson(
+    hookline_manager: PluginManager, hookline_events: EventRecorder, moment: str
+) -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class Leaves(gymnasium.Wrapper):
+        def step(self, action):
+            return sys.exit(0) if moment == "step" else self.env.step(action)
+
+        def reset(self, **options):
+            return sys.exit(0) if moment == "reset" and hookline_events.names() else self.env.reset(**options)
+
+    lesson = Lesson("leaving", lambda: Leaves(gymnasium.make("CartPole-v1")))
+    curriculum = CurriculumConfig([lesson], eval_frequency=None, micro_eval_frequency=None)
+    config = TrainerConfig(epochs=1, rollout=RolloutConfig(num_environments=2, steps_per_rollout=8, minibatches=2))
+    with pytest.raises(PluginExitError, match=r"the environment of lesson 'leaving' raised SystemExit\(0\)\. Only the"):
+        Trainer(config, curriculum, plugins=hookline_manager).train()
+    assert hookline_events.names()[-1] == "on_training_failed"
+
+
+def test_a_loop_of_ones_own_may_exit_and_its_run_has_failed(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    with pytest.raises(SystemExit) as caught, Session(hookline_manager, TrainerState(total_epochs=3)):
+        sys.exit(7)
+    assert caught.value.code == 7
+    assert hookline_events.names()[-1] == "on_training_failed"
 
 
 def test_a_failure_in_a_rollout_stops_the_worker_and_fails_the_run(

@@ -191,9 +191,7 @@ class Background:
         try:
             _run_to_its_end(call, runner)
         except BaseException as error:
-            # A thread has nobody to tell of a SystemExit or a cancelled task: here it is a failure like any other.
-            failure = error if isinstance(error, Exception) else RuntimeError(f"ended by {error!r}")
-            failures = self._failed(implementation, failure, None)
+            failures = self._failed(implementation, error, None)
             if failures:
                 self._late_failures += failures
                 self._on_late_failure()

@@ -11,7 +11,7 @@ result, whether it has a schedule) is decided once, when plugins change. For two
         _call = <first>
         try:
             _call(state)
-        except Exception as _error:
+        except BaseException as _error:
             _failures = _failed(<first>, _error, _failures)
         if <second> in _ready:
             ...
@@ -26,7 +26,10 @@ events do not, so that neither hides the other.
 
 from __future__ import annotations
 
+import itertools
+import linecache
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any, Final
@@ -67,8 +70,9 @@ class Constants:
     def __init__(self) -> None:
         self._objects: dict[str, object] = {}
 
-    def __call__(self, value: object) -> str:
-        placeholder = f"\0{len(self._objects)}"
+    def __call__(self, value: object, label: str) -> str:
+        """The placeholder of a value, as source. The label is for the reader of a traceback."""
+        placeholder = f"<{label}, {len(self._objects)}>"
         self._objects[placeholder] = value
         return repr(placeholder)
 
@@ -90,7 +94,7 @@ def compile_dispatch(
     scheduled = [i for i in implementations if i.schedule is not None]
     body: list[str] = []
     if scheduled:
-        advance = constants(EventClock(scheduled, globals_).advance)
+        advance = constants(EventClock(scheduled, globals_).advance, "the clock")
         body += _look_at_clock(event, advance, may_return=kind != "collect" and len(scheduled) == len(implementations))
     if kind == "collect":
         body += ["_values = []", "_sources = []"]
@@ -101,8 +105,10 @@ def compile_dispatch(
         body.append("_frozen = None")
     timed = globals_["_record"] is not None
     for place, implementation in enumerate(implementations):
-        me = constants(implementation)
-        lines = list(_call(implementation, kind, me, constants(implementation.hookimpl.function), timed))
+        plugin = implementation.plugin
+        me = constants(implementation, f"the implementation of {plugin}")
+        function = constants(implementation.hookimpl.function, f"the function of {plugin}")
+        lines = list(_call(implementation, kind, me, function, constants(plugin, "the name"), timed))
         if not implementation.background and any(i in background for i in implementations[place:]):
             lines.append("_frozen = None")  # it may have changed the state, and those after it shall see that
         body += lines if implementation.schedule is None else [f"if {me} in _ready:", *_indent(lines)]
@@ -110,7 +116,7 @@ def compile_dispatch(
         body += ["if _failures:", f"    _raise_failures({event.name!r}, _failures)"]
     if kind == "collect":
         body.append("return _Collected(_values, _sources)")
-    return constants.place_into(_function_code(event, body or ["return None"]))
+    return _function_code(event, body or ["return None"], constants)
 
 
 def compile_forward(event: Event, target: Callable[[dict[str, Any]], Any], *, keep_results: bool) -> CodeType:
@@ -118,8 +124,8 @@ def compile_forward(event: Event, target: Callable[[dict[str, Any]], Any], *, ke
     constants = Constants()
     arguments = ", ".join(f"{name!r}: {name}" for name in event.arguments)
     result = "return " if keep_results or event.kind != "notify" else ""
-    body = [f"_target = {constants(target)}", f"{result}_target({{{arguments}}})"]
-    return constants.place_into(_function_code(event, body))
+    body = [f"_target = {constants(target, 'the target')}", f"{result}_target({{{arguments}}})"]
+    return _function_code(event, body, constants)
 
 
 def _look_at_clock(event: Event, advance: str, *, may_return: bool) -> Iterator[str]:
@@ -131,7 +137,7 @@ def _look_at_clock(event: Event, advance: str, *, may_return: bool) -> Iterator[
     yield "_ready = _advance(_now)" if may_return else "_ready = _NOTHING if _low <= _now < _due else _advance(_now)"
 
 
-def _call(implementation: Implementation, kind: str, me: str, function: str, timed: bool) -> Iterator[str]:
+def _call(implementation: Implementation, kind: str, me: str, function: str, plugin: str, timed: bool) -> Iterator[str]:
     if implementation.background:
         arguments = ", ".join(f"{name!r}: {name}" for name in implementation.event.arguments)
         yield "if _frozen is None:"
@@ -145,7 +151,7 @@ def _call(implementation: Implementation, kind: str, me: str, function: str, tim
     yield f"    {'' if kind == 'notify' else '_result = '}_call({implementation.argument_source})"
     if implementation.event.returns is not object and kind != "notify":
         yield f"    {me}.event.check_result(_result)"
-    yield "except Exception as _error:"
+    yield "except BaseException as _error:"
     if timed:
         yield f"    _record({me}, _start)"
     yield f"    _failures = _failed({me}, _error, _failures)"
@@ -161,15 +167,23 @@ def _call(implementation: Implementation, kind: str, me: str, function: str, tim
     elif kind == "collect":
         yield "    if _result is not None:"
         yield "        _values.append(_result)"
-        yield f"        _sources.append({implementation.plugin!r})"
+        yield f"        _sources.append({plugin})"
 
 
 def _indent(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _function_code(event: Event, body: Sequence[str]) -> CodeType:
+_numbers = itertools.count(1)
+
+
+def _function_code(event: Event, body: Sequence[str], constants: Constants) -> CodeType:
     parameters = f"self, *, {', '.join(event.arguments)}" if event.arguments else "self"
     source = "\n".join([f"def {event.name}({parameters}):", *_indent(body)])
-    module = compile(source, f"<hookline emitter of {event.name}>", "exec")
-    return next(constant for constant in module.co_consts if isinstance(constant, CodeType))
+    file = f"<hookline emitter of {event.name}, {next(_numbers)}>"
+    module = compile(source, file, "exec")
+    code = constants.place_into(next(own for own in module.co_consts if isinstance(own, CodeType)))
+    # Where tracebacks and debuggers look for source. It is kept as long as a frame can run the code.
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    weakref.finalize(code, linecache.cache.pop, file, None).atexit = False
+    return code

@@ -98,7 +98,7 @@ class Blueprint:
     def overrides(
         self,
         settings: Settings,
-        version: str | None,
+        distribution: str | None,
         schedules: Mapping[str, Schedule | None],
         clocks: Mapping[str, str],
     ) -> tuple[Overrides, list[ConfigFault]]:
@@ -135,7 +135,8 @@ class Blueprint:
         if on_error is not None and on_error not in get_args(ErrorPolicy):
             hint = did_you_mean(str(on_error), get_args(ErrorPolicy))
             fault(["on_error"], f"must be 'raise', 'warn' or 'disable', got {on_error!r}{hint}")
-        return Overrides(schedule=every, event_schedules=per_event, on_error=on_error, version=version), faults
+        overrides = Overrides(schedule=every, event_schedules=per_event, on_error=on_error, distribution=distribution)
+        return overrides, faults
 
     def _our_keys(self) -> set[str]:
         return set(OURS) - set(field_names(self.options_model))

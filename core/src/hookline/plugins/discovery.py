@@ -36,8 +36,13 @@ class InstalledPlugin:
     version: str = ""
     dependencies: tuple[str, ...] = ()
 
+    @property
+    def origin(self) -> str:
+        """The distribution and its version."""
+        return f"{self.distribution} {self.version}".strip()
+
     def __str__(self) -> str:
-        return f"{self.name!r} ({self.distribution} {self.version})" if self.distribution else repr(self.name)
+        return f"{self.name!r} ({self.origin})" if self.origin else repr(self.name)
 
     def check_hookspecs(self) -> None:
         """Raise when the plugin's distribution was built for other hookspecs than those installed."""
@@ -230,7 +235,7 @@ class PluginLoader:
         overrides = {}
         for record in self._active():
             overrides[record.name], faults = self._blueprints[record.name].overrides(
-                self.settings, record.installed.version, *self._schedules(self._plugins[record.name])
+                self.settings, record.installed.origin, *self._schedules(self._plugins[record.name])
             )
             self.faults += faults
         if self.faults:

@@ -18,6 +18,7 @@ __all__ = [
     "HooklineError",
     "OrderError",
     "PluginError",
+    "describe_error",
     "did_you_mean",
 ]
 
@@ -60,6 +61,15 @@ class OrderError(PluginError):
 
 class EmitError(HooklineError, TypeError):
     """An event was emitted with arguments that it does not take."""
+
+
+def describe_error(error: BaseException) -> str:
+    """The type and message of an exception. A plugin's exception may fail to give its message."""
+    try:
+        message = str(error)
+    except Exception:
+        return f"{type(error).__name__} (its message cannot be shown)"
+    return f"{type(error).__name__}: {message}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

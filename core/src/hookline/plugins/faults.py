@@ -5,17 +5,27 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, get_args
 
-from hookline.plugins.errors import PluginError, did_you_mean
+from hookline.plugins.errors import HooklineError, PluginError, describe_error, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hookline.plugins.implementations import Implementation
 
-__all__ = ["ErrorPolicy", "Fault", "FaultHandler", "FaultLedger", "error_policy_of", "raise_failures"]
+__all__ = [
+    "ErrorPolicy",
+    "Fault",
+    "FaultHandler",
+    "FaultLedger",
+    "Interruption",
+    "PluginExitError",
+    "exits_as_errors",
+    "error_policy_of",
+    "raise_failures",
+]
 
 logger = logging.getLogger("hookline.plugins")
 
@@ -23,6 +33,32 @@ ErrorPolicy = Literal["raise", "warn", "disable"]
 
 QUARANTINE_AFTER: Final = 3
 """An implementation that fails so often in a row takes its plugin out of the run."""
+
+
+class Interruption(BaseException):
+    """Ends the run from outside, as Ctrl-C does: it passes through plugins and is no failure of theirs."""
+
+
+class PluginExitError(HooklineError):
+    """A plugin or an environment raised what is meant to end the process or its thread, such as `SystemExit`."""
+
+    def __init__(self, who: str, error: BaseException) -> None:
+        super().__init__(
+            f"{who} raised {error!r}. Only the owner of the process may end it: a plugin ends a run by "
+            "state.stop_reason, and a failure is an exception"
+        )
+        self.__cause__ = error
+
+
+@contextmanager
+def exits_as_errors(who: str) -> Iterator[None]:
+    """Raise `PluginExitError` for what would end the process from within a part of the run."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, Interruption):
+        raise
+    except BaseException as error:
+        raise PluginExitError(who, error) from error
 
 
 @dataclass(slots=True)
@@ -51,7 +87,7 @@ class FaultLedger:
         # Messages often carry numbers that differ each time: count by type, keep the first message.
         key = (plugin, event, type(error).__name__)
         with self._lock:
-            fault = self.faults.setdefault(key, Fault(plugin, event, f"{type(error).__name__}: {error}"))
+            fault = self.faults.setdefault(key, Fault(plugin, event, describe_error(error)))
             fault.count += 1
         return fault
 
@@ -74,22 +110,24 @@ class FaultHandler:
         self._rebuild_emitters = rebuild_emitters
 
     def failed(
-        self, implementation: Implementation, error: Exception, failures: list[Exception] | None
+        self, implementation: Implementation, error: BaseException, failures: list[Exception] | None
     ) -> list[Exception] | None:
         """Record a failure. What this adds to `failures` is to be raised once all other plugins have been called."""
+        if isinstance(error, (KeyboardInterrupt, Interruption)) and not implementation.background:
+            raise error
         plugin, event = implementation.plugin, implementation.event.name
-        who = f"plugin {plugin!r}{f' {implementation.version}' if implementation.version else ''}"
+        who = f"plugin {plugin!r}{f' ({implementation.distribution})' if implementation.distribution else ''}"
         fault = self._ledger.record(plugin, event, error)
         implementation.streak += 1
         if not implementation.has_failed:
             implementation.has_failed = True
             self._rebuild_emitters()
         if implementation.policy == "raise":
-            error.add_note(f"raised by {who} in {event}")
-            return [*(failures or ()), error]
-        again = f" again ({fault.count} times so far)" if fault.count > 1 else ""
-        traceback = error if fault.count == 1 else None
-        logger.warning("%s failed in %s%s: %r", who, event, again, error, exc_info=traceback)
+            return [*(failures or ()), _to_raise(error, who, event)]
+        if _is_power_of_ten(fault.count):
+            times = f", {fault.count} times so far" if fault.count > 1 else ""
+            traceback = error if fault.count == 1 else None
+            logger.warning("%s failed in %s%s: %s", who, event, times, describe_error(error), exc_info=traceback)
         if implementation.policy == "disable":
             self._quarantine(plugin, f"failed in {event}")
         elif implementation.streak >= QUARANTINE_AFTER:
@@ -101,6 +139,17 @@ class FaultHandler:
             self._ledger.quarantined[plugin] = why
             logger.warning("plugin %r %s: it is not called any more in this run", plugin, why)
             self._rebuild_emitters()
+
+
+def _to_raise(error: BaseException, who: str, event: str) -> Exception:
+    if isinstance(error, Exception):
+        error.add_note(f"raised by {who} in {event}")
+        return error
+    return PluginExitError(f"in {event} {who}", error)
+
+
+def _is_power_of_ten(count: int) -> bool:
+    return str(count).strip("0") == "1"
 
 
 def error_policy_of(plugin: object, name: str) -> ErrorPolicy:

@@ -27,8 +27,8 @@ class Implementation:
     background: bool
     driver_only: bool
     policy: ErrorPolicy
-    version: str | None = None
-    """The version of the plugin's distribution, for messages."""
+    distribution: str | None = None
+    """The plugin's distribution and its version, for messages."""
     streak: int = 0
     """Failures in a row."""
     has_failed: bool = False
@@ -44,7 +44,7 @@ class Implementation:
         *,
         schedule: Schedule | None = None,
         policy: ErrorPolicy = "raise",
-        version: str | None = None,
+        distribution: str | None = None,
     ) -> Implementation:
         options: Mapping[str, Any] = hookimpl.opts
         return cls(
@@ -54,7 +54,7 @@ class Implementation:
             background=bool(options.get("background")),
             driver_only="driver" in (event.scope, options.get("scope")),
             policy=policy,
-            version=version,
+            distribution=distribution,
         )
 
     @property

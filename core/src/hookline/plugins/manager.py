@@ -30,14 +30,15 @@ __all__ = ["Overrides", "PluginManager"]
 
 @dataclass(frozen=True)
 class Overrides:
-    """What is known of a plugin from outside: what the user's config says of it, and its version."""
+    """What is known of a plugin from outside: what the user's config says of it, and where it comes from."""
 
     schedule: Schedule | None = None
     """For every implementation that has a schedule."""
     event_schedules: Mapping[str, Schedule] = field(default_factory=dict)
     """For the implementation of one event."""
     on_error: ErrorPolicy | None = None
-    version: str | None = None
+    distribution: str | None = None
+    """Its distribution and the version of that, such as "hookline-metrics 0.1.0"."""
 
 
 class PluginManager(pluggy.PluginManager):
@@ -169,7 +170,7 @@ class PluginManager(pluggy.PluginManager):
                 if hookimpl.plugin_name == name:
                     schedule = _schedule_of(hookimpl, event.name, overrides)
                     self._implementations[hookimpl] = Implementation.of(
-                        hookimpl, event, schedule=schedule, policy=policy, version=overrides.version
+                        hookimpl, event, schedule=schedule, policy=policy, distribution=overrides.distribution
                     )
             self._reorder(caller)
         self._rebuild_emitters()

@@ -13,27 +13,26 @@ from hookline.plugins.timing import PluginTimer
 
 __all__ = ["guard_wrapper"]
 
-Failed = Callable[[Implementation, Exception, list[Exception] | None], list[Exception] | None]
-"""Records a failure; what it adds to the list is to be raised."""
+Failed = Callable[[Implementation, BaseException, list[Exception] | None], list[Exception] | None]
+"""Records a failure; what it adds to the list is to be raised. It raises what interrupts the run from outside."""
 
 
 def guard_wrapper(implementation: Implementation, failed: Failed, timer: PluginTimer | None) -> pluggy.HookImpl:
     """The wrapper as pluggy shall call it: when it fails, the event goes on as if it were not there."""
     hookimpl = implementation.hookimpl
-    if hookimpl.hookwrapper:
-        return hookimpl  # pluggy's old style: it reports what goes wrong in there by itself
+    function = _in_new_style(hookimpl.function) if hookimpl.hookwrapper else hookimpl.function
 
-    def raise_or_ignore(error: Exception) -> None:
+    def raise_or_ignore(error: BaseException) -> None:
         failures = failed(implementation, error, None)
         if failures:
             raise failures[0]
 
     def guard(*args: Any, **kwargs: Any) -> Generator[None, Any, Any]:
         start = time.perf_counter_ns()
-        wrapper: Any = hookimpl.function(*args, **kwargs)
+        wrapper: Any = function(*args, **kwargs)
         try:
             next(wrapper)
-        except Exception as error:
+        except BaseException as error:
             raise_or_ignore(RuntimeError("the wrapper did not yield") if isinstance(error, StopIteration) else error)
             return (yield)
         taken = time.perf_counter_ns() - start
@@ -54,31 +53,50 @@ def guard_wrapper(implementation: Implementation, failed: Failed, timer: PluginT
 
     # pluggy reads a function's arguments off what it wraps.
     guard.__wrapped__ = hookimpl.function  # type: ignore[attr-defined]
-    return pluggy.HookImpl(hookimpl.plugin, hookimpl.plugin_name, guard, hookimpl.opts)
+    options: pluggy.HookimplOpts = {**hookimpl.opts, "wrapper": True, "hookwrapper": False}
+    return pluggy.HookImpl(hookimpl.plugin, hookimpl.plugin_name, guard, options)
 
 
-def _resume_with_result(wrapper: Any, inner: Any, raise_or_ignore: Callable[[Exception], None]) -> Any:
+def _in_new_style(function: Callable[..., Any]) -> Callable[..., Generator[None, Any, Any]]:
+    """A wrapper of pluggy's old style, which is sent a `Result`, as one that is sent the result itself."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[None, Any, Any]:
+        old = function(*args, **kwargs)
+        next(old)
+        try:
+            result = pluggy.Result((yield), None)
+        except BaseException as error:
+            result = pluggy.Result(None, error)
+        try:
+            old.send(result)
+        except StopIteration:
+            return result.get_result()
+        old.close()
+        yield  # the second time, as the old one did
+
+    return wrapper
+
+
+def _resume_with_result(wrapper: Any, inner: Any, raise_or_ignore: Callable[[BaseException], None]) -> Any:
     try:
         wrapper.send(inner)
+        wrapper.close()
+        raise RuntimeError("the wrapper yielded a second time")
     except StopIteration as stop:
         return stop.value
-    except Exception as error:
+    except BaseException as error:
         raise_or_ignore(error)
         return inner
-    wrapper.close()
-    raise_or_ignore(RuntimeError("the wrapper yielded a second time"))
-    return inner
 
 
-def _resume_with_error(wrapper: Any, inner: BaseException, raise_or_ignore: Callable[[Exception], None]) -> Any:
+def _resume_with_error(wrapper: Any, inner: BaseException, raise_or_ignore: Callable[[BaseException], None]) -> Any:
     try:
         wrapper.throw(inner)
+        wrapper.close()
+        raise RuntimeError("the wrapper yielded a second time")
     except StopIteration as stop:
         return stop.value
-    except Exception as error:
+    except BaseException as error:
         if error is not inner:
             raise_or_ignore(error)
         raise inner from inner.__cause__
-    wrapper.close()
-    raise_or_ignore(RuntimeError("the wrapper yielded a second time"))
-    raise inner

@@ -15,7 +15,7 @@ from hookline.plugins.listing import list_plugins
 from hookline.plugins.manager import PluginManager
 from hookline.session.means import RunningMeans
 from hookline.session.run_folder import claimed_run_folder, write_config
-from hookline.session.signals import sigterm_as_exception
+from hookline.session.signals import termination_as_exception
 from hookline.session.state_check import StateCheck
 from hookline_hookspecs import TrainerState
 
@@ -28,7 +28,8 @@ class Session:
     """One run from `on_new_training_run` to its end: `with Session(plugins, state) as session: ...`.
 
     The session counts epochs and steps in `state`; the loop says when one begins or ends. Leaving the `with` block
-    completes the run; leaving it by an exception, Ctrl-C or SIGTERM fails it, and the error goes up.
+    completes the run; leaving it by an exception, Ctrl-C, SIGTERM or SIGHUP fails it, and the error goes up. So does
+    `sys.exit()` in the loop: whether the process ends is for the loop to decide, and the exit code stays its own.
 
     :param rollouts: how many rollouts have been made, where there is a rollout worker; asked after a run was restored.
     :param restored_from: what the state was put back from already; plugins are not asked to restore it then.
@@ -64,7 +65,7 @@ class Session:
         self._check_can_resume()
         with ExitStack() as cleanup:
             self._claim_folder(cleanup)
-            cleanup.enter_context(sigterm_as_exception())
+            cleanup.enter_context(termination_as_exception())
             self._cleanup = cleanup.pop_all()
         try:
             self._begin()

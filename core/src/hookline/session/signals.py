@@ -1,43 +1,50 @@
-"""SIGTERM as an exception, so that a run that is told to stop ends as any failed run does."""
+"""SIGTERM and SIGHUP as an exception, so that a run that is told to stop ends as any failed run does."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
+from typing import Final
 
-__all__ = ["Terminated", "sigterm_as_exception"]
+from hookline.plugins.faults import Interruption
+
+__all__ = ["Terminated", "termination_as_exception"]
+
+TERMINATING: Final = (signal.SIGTERM, signal.SIGHUP)
+"""From a scheduler, from torchrun because another rank has failed, or from a terminal that was closed."""
 
 
-class Terminated(SystemExit):
-    """The process was told to stop by SIGTERM: by a scheduler, or by torchrun because another rank has failed.
+class Terminated(SystemExit, Interruption):
+    """The process was told to stop by a signal.
 
     As a `SystemExit` it ends the process with the exit code that shells give a terminated one, and no traceback.
     """
 
-    def __init__(self) -> None:
-        super().__init__(128 + signal.SIGTERM)
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__(128 + number)
+        self.signal: Final = signal.Signals(number)
 
     def __str__(self) -> str:
-        return "terminated by SIGTERM"
+        return f"terminated by {self.signal.name}"
 
 
 @contextmanager
-def sigterm_as_exception() -> Iterator[None]:
-    """Raise `Terminated` in the main thread when SIGTERM arrives. Other threads cannot listen to signals."""
-    if threading.current_thread() is not threading.main_thread():
+def termination_as_exception() -> Iterator[None]:
+    """Raise `Terminated` in the main thread when one of the signals arrives. Other threads cannot listen to signals."""
+    with ExitStack() as handlers:
+        if threading.current_thread() is threading.main_thread():
+            for number in TERMINATING:
+                # nohup has SIGHUP ignored, and means it.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    before = signal.signal(number, _raise)
+                    # None stands for a handler that was not installed from Python, which Python cannot put back.
+                    handlers.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
         yield
-        return
-    before = signal.signal(signal.SIGTERM, _raise)
-    try:
-        yield
-    finally:
-        # None stands for a handler that was not installed from Python, which Python cannot put back.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise Terminated
+    del frame
+    raise Terminated(number)
