@@ -149,8 +149,9 @@ def test_two_plugins_with_one_command_are_told_apart(site: Site, capsys: pytest.
     site.install("greeter-a", COMMANDS)
     site.install("greeter-b", COMMANDS)
     _, _, err = hookline(capsys, "greet", "you")
-    assert "plugin 'greeter-a' brings a command 'greet', which the plugin 'greeter-b' has already" in " ".join(
-        err.split()
+    assert err.strip() == (
+        "hookline: plugin 'greeter-b' (test-greeter-b 1.0) cannot be used: it brings a command 'greet', "
+        "which plugin 'greeter-a' (test-greeter-a 1.0) has already; it is left out"
     )
 
 
@@ -160,6 +161,73 @@ def test_a_fault_in_the_settings_does_not_take_the_help_away(site: Site, capsys:
     assert code == 0
     assert "new-plugin" in out
     assert "unknown key 'strikt' (did you mean 'strict'?)" in err
+
+
+FAULTY = {
+    "no-self": "class Plugin:\n    @hookimpl\n    def on_epoch_end(): ...\n",
+    "base-exception": "class Odd(BaseException): ...\nraise Odd('at import')\n",
+    "exits": "raise SystemExit(0)\n",
+    "number": "class Plugin:\n    @hookimpl\n    def register_commands(self): return 3\n",
+    "leaves": "class Plugin:\n    @hookimpl\n    def register_commands(self): raise SystemExit(0)\n",
+    "raises": "class Plugin:\n    critical = True\n    @hookimpl\n    def register_commands(self): raise OSError('no')\n",
+    "untyped": (
+        "class Plugin:\n    @hookimpl\n    def register_commands(self):\n"
+        "        def greet(name: 'Missing'): ...\n        return {'greeting': greet}\n"
+    ),
+    "not-made": "class Plugin:\n    def __init__(self): raise OSError('no disk')\n",
+    "unordered": "class Plugin:\n    requires = ('nothing-like-this',)\n",
+    "bad-options": (
+        "@dataclass\nclass Options:\n    x: 'Missing' = 0\nclass Plugin:\n    def __init__(self, options: Options): ...\n"
+    ),
+    "none": "def Plugin(): ...\n",
+}
+"""Installed plugins, each with a fault of its own."""
+
+
+@pytest.fixture
+def faulty_site(site: Site) -> Site:
+    for name, source in FAULTY.items():
+        site.install(name, source, distribution=f"faulty-{name}", version="2.1")
+    site.install("greeter", COMMANDS)
+    for distribution in ("one-twin", "other-twin"):
+        site.install("twin", OBSERVER, distribution=distribution)
+    return site
+
+
+def test_faulty_plugins_are_each_reported_and_take_no_command_away(
+    faulty_site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = hookline(capsys, "--help")
+    assert code == 0
+    assert all(command in out for command in ("train", "new-plugin", "greet", "runs"))
+    for name in FAULTY:
+        assert f"plugin {name!r} (faulty-{name} 2.1) " in err
+    assert "two plugins go by this name, from one-twin 1.0 and other-twin 1.0" in err
+    assert "Traceback" not in err
+    assert hookline(capsys, "greet", "you")[:2] == (0, "hello you\n")
+    assert hookline(capsys, "hooks", "log_metrics")[0] == 0
+    assert hookline(capsys, "new-plugin", "mine")[0] == 0
+
+
+def test_faulty_plugins_do_not_take_the_list_of_plugins_away(
+    faulty_site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugins = listed(capsys, faulty_site)
+    brings_commands = {"number", "leaves", "raises", "untyped"}
+    assert {name for name in FAULTY if plugins[name]["state"] == "failed"} == FAULTY.keys() - brings_commands
+    assert plugins["greeter"]["state"] == "active"
+
+
+def test_strict_makes_a_faulty_command_an_error(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOKLINE_STRICT", "true")
+    site.install("number", FAULTY["number"])
+    assert hookline(capsys, "--help")[0] == 0
+    code, _, err = hookline(capsys, "runs")
+    assert code == 1
+    assert "register_commands must return functions by name, not 3" in err
+    assert "plugins have failed, and strict = true" in err
 
 
 @pytest.mark.parametrize("command", ["--help", "plugins --json", "hooks", "--version"])

@@ -122,16 +122,35 @@ def test_strict_makes_a_broken_plugin_an_error(site: Site) -> None:
             "cannot be used: plugin 'bad': the types of its constructor cannot be read (name 'Missing' is not defined); "
             "import them at run time, not under TYPE_CHECKING",
         ),
+        ("class Odd(BaseException): ...\nraise Odd('at import')", "cannot be imported: Odd: at import"),
+        (
+            "class Plugin:\n    @hookimpl\n    def on_epoch_start(self): ...\n    @hookimpl\n    def on_epoch_end(): ...",
+            "cannot be used: plugin 'bad': on_epoch_end is a method without `self`: put `self` before its arguments",
+        ),
+        (
+            "class Plugin:\n    @hookimpl\n    def on_epoch_end(state): ...",
+            "cannot be used: plugin 'bad': on_epoch_end is a method without `self`: put `self` before its arguments",
+        ),
+        ("def Plugin(): ...", "cannot be used: plugin 'bad': what makes it returned None: return the plugin"),
+        (
+            "from dataclasses import field\n@dataclass\nclass Options:\n    x: int = field(default_factory=lambda: 1 / 0)\n"
+            "class Plugin:\n    def __init__(self, options: Options): ...",
+            "cannot be configured: ZeroDivisionError: division by zero",
+        ),
         (
             "class Plugin:\n    after = 'metrics'",
             "cannot be used: plugin 'bad': after must be a tuple of plugin names, such as ('metrics',), not 'metrics'",
         ),
     ],
 )
-def test_a_plugin_with_a_fault_says_what_it_is(site: Site, source: str, reason: str) -> None:
+def test_a_plugin_with_a_fault_says_what_it_is_and_leaves_nothing_behind(site: Site, source: str, reason: str) -> None:
     site.install("bad", source)
-    _, (record,) = site.load()
+    site.install("good", OBSERVER)
+    manager, (record, good) = site.load()
     assert (record.state, record.reason) == ("failed", reason)
+    assert good.state == "active"
+    assert [name for name, _ in manager.list_name_plugin()] == ["good"]
+    assert not manager.hook.on_epoch_start.get_hookimpls()
 
 
 def test_a_plugin_built_for_other_hookspecs_is_left_out(site: Site) -> None:
@@ -144,11 +163,73 @@ def test_a_plugin_built_for_other_hookspecs_is_left_out(site: Site) -> None:
     assert module not in sys.modules
 
 
-def test_two_plugins_of_one_name_are_an_error_that_names_both_distributions(site: Site) -> None:
-    site.install("twin", OBSERVER, distribution="one-twin", version="1.0")
-    site.install("twin", OBSERVER, distribution="other-twin", version="2.0")
-    with pytest.raises(ConfigError, match="two plugins go by this name, from one-twin 1.0 and other-twin 2.0"):
-        site.load()
+def test_two_plugins_of_one_name_are_an_error_before_either_is_imported(site: Site) -> None:
+    modules = [
+        site.install("twin", OBSERVER, distribution="one-twin", version="1.0"),
+        site.install("twin", OBSERVER, distribution="other-twin", version="2.0"),
+    ]
+    with pytest.raises(ConfigError) as caught:
+        site.load(read_settings(site.folder, environ={"HOOKLINE_ALLOW": "twin"}))
+    assert [str(fault) for fault in caught.value.faults] == [
+        "plugin 'twin': two plugins go by this name, from one-twin 1.0 and other-twin 2.0: uninstall one, or disable it "
+        'by disable = ["twin@other-twin"] or -p no:twin@other-twin'
+    ]
+    assert not sys.modules.keys() & modules
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "arguments"),
+    [
+        ('disable = ["twin@Other_Twin"]', {}, []),
+        ("", {"HOOKLINE_DISABLE": "twin@other-twin"}, []),
+        ("", {}, ["no:twin@other-twin"]),
+        ('allow = ["twin@one-twin"]', {}, []),
+        ('disable = ["twin"]', {}, ["twin@one-twin"]),
+        ('disable = ["twin@one-twin"]', {}, ["twin", "no:twin@other-twin"]),
+    ],
+)
+def test_one_of_two_plugins_of_one_name_is_turned_off_by_its_distribution(
+    site: Site, text: str, environ: dict[str, str], arguments: list[str]
+) -> None:
+    site.install("twin", OBSERVER, distribution="one-twin")
+    module = site.install("twin", OBSERVER, distribution="other-twin")
+    (site.folder / "hookline.toml").write_text(text)
+    _, records = site.load(read_settings(site.folder, environ=environ, plugin_arguments=arguments))
+    assert [(record.installed.distribution, record.state) for record in records] == [
+        ("one-twin", "active"),
+        ("other-twin", "disabled"),
+    ]
+    assert module not in sys.modules
+
+
+def test_a_distribution_that_does_not_bring_the_plugin_is_a_fault(site: Site) -> None:
+    site.install("twin", OBSERVER, distribution="one-twin")
+    with pytest.raises(ConfigError, match="-p no:twin@two: plugin 'twin' comes from one-twin, not from 'two'"):
+        site.load(read_settings(site.folder, environ={}, plugin_arguments=["no:twin@two"]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("[hookline]\nbroken\n", "the metadata in {} cannot be read: TypeError"),
+        ("[hookline]\n\xff = x\n", "the metadata in {} cannot be read: UnicodeDecodeError"),
+        ("[hookline]\nbroken = no reference!\n", "cannot be imported: ValueError"),
+        (None, "the metadata in {} cannot be read: MetadataNotFound"),
+    ],
+)
+def test_a_distribution_whose_metadata_is_damaged_hides_no_other(site: Site, damage: str | None, reason: str) -> None:
+    site.install("broken", OBSERVER, distribution="broken")
+    site.install("observer", OBSERVER)
+    info = site.folder / "broken-1.0.dist-info"
+    if damage is None:
+        (info / "METADATA").unlink()
+    else:
+        (info / "entry_points.txt").write_text(damage, encoding="latin-1")
+    (site.folder / "unrelated-1.0.dist-info").mkdir()
+    manager, (broken, _) = site.load()
+    assert broken.reason.removeprefix("cannot be used: ").startswith(reason.format(info))
+    assert str(broken.installed) == "'broken' (broken 1.0)"
+    assert manager.has_plugin("observer")
 
 
 def test_a_requirement_that_failed_or_is_disabled_is_an_error_that_says_so(site: Site) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from cyclopts import App
@@ -15,8 +15,8 @@ from hookline.cli.hooks_command import hooks
 from hookline.cli.new_plugin import new_plugin
 from hookline.cli.plugins_command import plugins
 from hookline.cli.train_command import train
-from hookline.plugins.discovery import load_plugins
-from hookline.plugins.errors import HooklineError
+from hookline.plugins.discovery import PluginLoader, PluginRecord
+from hookline.plugins.errors import ConfigError, HooklineError, PluginError
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import read_settings
 
@@ -41,40 +41,62 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, command in OWN_COMMANDS.items():
         app.command(command, name=name)
     errors = Console(stderr=True, highlight=False)
-    if not tokens or tokens[0] not in OWN_COMMANDS:
-        _add_plugin_commands(app, tokens, errors)
     try:
+        if not tokens or tokens[0] not in OWN_COMMANDS:
+            _add_plugin_commands(app, tokens, errors)
         app(tokens)
     except HooklineError as error:
-        errors.print(f"hookline: {error}", style="red", markup=False, soft_wrap=True)
+        notes = getattr(error, "__notes__", ())
+        errors.print("\n".join([f"hookline: {error}", *notes]), style="red", markup=False, soft_wrap=True)
         sys.exit(1)
 
 
 def _add_plugin_commands(app: App, tokens: Sequence[str], errors: Console) -> None:
-    """Ask the plugins, which means importing them; a fault in there must not take `hookline --help` away."""
-    try:
-        manager = PluginManager()
-        load_plugins(manager, read_settings(plugin_arguments=_plugin_arguments(tokens)))
-        owners: dict[str, str] = {}
-        for plugin, name, function in _commands(manager):
-            if name in app:
-                owner = f"the plugin {owners[name]!r}" if name in owners else "hookline itself"
-                errors.print(
-                    f"hookline: plugin {plugin!r} brings a command {name!r}, which {owner} has already", style="red"
-                )
-            else:
-                owners[name] = plugin
-                app.command(function, name=name)
-    except HooklineError as error:
-        errors.print(
-            f"hookline: plugins bring no commands, since {error}", style="yellow", markup=False, soft_wrap=True
-        )
+    """Ask the plugins, which means importing them. One with a fault is reported and takes no other command away."""
+
+    def report(problem: object) -> None:
+        errors.print(f"hookline: {problem}", style="yellow", markup=False, soft_wrap=True)
+
+    loader = PluginLoader(PluginManager(), read_settings(plugin_arguments=_plugin_arguments(tokens)))
+    loader.prepare()
+    loader.register()
+    owners: dict[str, PluginRecord] = {}
+    for record in loader.records:
+        if record.state == "active":
+            with record.blamed("brings no commands"):
+                _add_commands(app, record, _commands_of(record, loader.manager), owners)
+    for fault in loader.faults:
+        report(fault)
+    for record in loader.failed():
+        if not isinstance(record.error, ConfigError):
+            report(f"plugin {record.installed} {record.reason}; it is left out")
+    is_command = bool(tokens) and not tokens[0].startswith("-")  # help and version are always to be had
+    if is_command and loader.settings.strict and loader.failed():
+        raise HooklineError("plugins have failed, and strict = true")
 
 
-def _commands(manager: PluginManager) -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    for plugin, commands in manager.emit.register_commands().items():
-        for name, function in commands.items():
-            yield plugin, name, function
+def _commands_of(record: PluginRecord, manager: PluginManager) -> Mapping[str, Callable[..., Any]]:
+    """What one plugin brings. It is asked alone, so that its error is reported here, whatever its policy is."""
+    commands = manager.ask("register_commands", record.name)
+    if commands is None:
+        return {}
+    if not isinstance(commands, Mapping) or not all(isinstance(name, str) for name in commands):
+        raise PluginError(None, f"register_commands must return functions by name, not {commands!r}")
+    return commands
+
+
+def _add_commands(
+    app: App, record: PluginRecord, commands: Mapping[str, Callable[..., Any]], owners: dict[str, PluginRecord]
+) -> None:
+    for name, function in commands.items():
+        if name in app:
+            owner = f"plugin {owners[name].installed}" if name in owners else "hookline itself"
+            raise PluginError(None, f"it brings a command {name!r}, which {owner} has already")
+        command = App(name=name)
+        command.default(function)
+        command.assemble_argument_collection()  # what is wrong with its parameters shows here, not in `--help`
+        owners[name] = record
+        app.command(command)
 
 
 def _plugin_arguments(tokens: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hookline.plugins.discovery import PluginLoader
-from hookline.plugins.errors import ConfigError, HooklineError, did_you_mean
+from hookline.plugins.errors import HooklineError, did_you_mean
 from hookline.plugins.listing import PluginListing, list_plugins
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import read_settings
@@ -62,19 +62,11 @@ def _load(
     manager: PluginManager, plugin_arguments: Sequence[str], option_arguments: Sequence[str]
 ) -> tuple[list[PluginListing], list[str]]:
     """Load plugins as a run would, but go on when something is wrong and tell it in the end."""
-    settings = read_settings(plugin_arguments=plugin_arguments, option_arguments=option_arguments)
-    settings.strict = False
-    loader = PluginLoader(manager, settings)
+    loader = PluginLoader(manager, read_settings(plugin_arguments=plugin_arguments, option_arguments=option_arguments))
     loader.prepare()
-    problems = [str(fault) for fault in loader.faults]
-    if not problems:
-        try:
-            loader.register()
-        except ConfigError as error:
-            problems = [str(fault) for fault in error.faults]
-        except HooklineError as error:
-            problems = [str(error)]
-    return list_plugins(manager, loader.records), problems
+    loader.register()
+    problems = [*loader.faults, *([] if loader.order_error is None else [loader.order_error])]
+    return list_plugins(manager, loader.records), list(map(str, problems))
 
 
 def _in_call_order(manager: PluginManager, event: str, listings: Sequence[PluginListing]) -> list[PluginListing]:

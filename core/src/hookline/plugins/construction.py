@@ -93,7 +93,10 @@ class Blueprint:
         if isinstance(self.target, ModuleType) or not callable(self.target):
             return self.target
         available = {"options": self.options, "emit": emit}
-        return self.target(**{parameter: available[what] for parameter, what in self.arguments.items()})
+        plugin = self.target(**{parameter: available[what] for parameter, what in self.arguments.items()})
+        if plugin is None:
+            raise PluginError(self.target, f"plugin {self.name!r}: what makes it returned None: return the plugin")
+        return plugin
 
     def overrides(
         self,

@@ -56,7 +56,14 @@ class DuplicatePluginError(PluginError, ValueError):
 
 
 class OrderError(PluginError):
-    """The order that plugins ask for cannot be had, or one that is required is missing."""
+    """The order that plugins ask for cannot be had, or one that is required is missing.
+
+    :param among: the plugins whose wishes cannot be met.
+    """
+
+    def __init__(self, plugin: object, message: str, among: Sequence[str] = ()) -> None:
+        super().__init__(plugin, message)
+        self.among = tuple(among)
 
 
 class EmitError(HooklineError, TypeError):

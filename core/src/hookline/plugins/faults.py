@@ -22,8 +22,8 @@ __all__ = [
     "FaultLedger",
     "Interruption",
     "PluginExitError",
-    "exits_as_errors",
     "error_policy_of",
+    "exits_as_errors",
     "raise_failures",
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -85,7 +85,7 @@ def check_implementation(hookimpl: pluggy.HookImpl, event: Event) -> None:
             )
     required_by_name = [
         parameter.name
-        for parameter in inspect.signature(hookimpl.function).parameters.values()
+        for parameter in _parameters(hookimpl, event, where)
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     ]
     if required_by_name:
@@ -103,6 +103,16 @@ def check_implementation(hookimpl: pluggy.HookImpl, event: Event) -> None:
             f"{where} has scope {scope!r}, but the event's is {event.scope!r}: "
             "an implementation may narrow it to 'driver', never widen it",
         )
+
+
+def _parameters(hookimpl: pluggy.HookImpl, event: Event, where: str) -> Sequence[inspect.Parameter]:
+    """What an implementation takes besides the plugin itself, which a method must take."""
+    function = hookimpl.function
+    if inspect.ismethod(function):
+        first = next(iter(inspect.signature(function.__func__).parameters), None)
+        if first is None or first in event.arguments:
+            raise PluginError(hookimpl.plugin, f"{where} is a method without `self`: put `self` before its arguments")
+    return list(inspect.signature(function).parameters.values())
 
 
 def _check_background(hookimpl: pluggy.HookImpl, event: Event, where: str) -> None:

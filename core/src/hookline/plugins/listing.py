@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from hookline.plugins.discovery import PluginRecord
 from hookline.plugins.manager import PluginManager
@@ -57,11 +57,5 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
         after=list(record.constraints.after),
         before=list(record.constraints.before),
         requires=list(record.constraints.requires),
-        options=redact(_as_dictionary(record.options)),
+        options=redact(to_jsonable_python(record.options, fallback=repr) or {}),
     )
-
-
-def _as_dictionary(options: Any) -> dict[str, Any]:
-    if isinstance(options, BaseModel):
-        return options.model_dump(mode="json")
-    return dataclasses.asdict(options) if dataclasses.is_dataclass(options) and not isinstance(options, type) else {}

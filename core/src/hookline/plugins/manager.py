@@ -121,8 +121,13 @@ class PluginManager(pluggy.PluginManager):
             constraints = {**self._constraints, plugin_name: constraints_of(plugin, plugin_name)}
             self._check_requirements(plugin, plugin_name, constraints[plugin_name])
             sort_by_constraints(list(constraints), constraints)  # a cycle is an error before anything has changed
-            if super().register(plugin, plugin_name) is None:
-                return None  # blocked, as pluggy calls it
+            try:
+                if super().register(plugin, plugin_name) is None:
+                    return None  # blocked, as pluggy calls it
+            except BaseException:
+                # pluggy checks implementations one by one, and those before a bad one are in place already.
+                super().unregister(plugin, plugin_name)
+                raise
             self._constraints = constraints
             self._overrides[plugin_name] = overrides
             self.faults.quarantined.pop(plugin_name, None)
@@ -243,6 +248,11 @@ class PluginManager(pluggy.PluginManager):
         """What a plugin implements, in the order of the events."""
         own = [implementation for implementation in self._implementations.values() if implementation.plugin == name]
         return sorted(own, key=lambda implementation: list(self._events).index(implementation.event.name))
+
+    def ask(self, event: str, plugin: str) -> Any:
+        """What one plugin answers to an event without arguments. Its errors are raised as they are."""
+        own = (one for one in self.implementations_of(plugin) if one.event.name == event and not one.is_wrapper)
+        return next((answer for one in own if (answer := one.hookimpl.function()) is not None), None)
 
     # -- emission -------------------------------------------------------------------------------------------------
 

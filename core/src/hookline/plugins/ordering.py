@@ -61,19 +61,18 @@ def sort_by_constraints(names: Sequence[str], constraints: Mapping[str, Constrai
             if predecessors[name].keys() <= placed:
                 break
         else:
-            raise OrderError(
-                None, f"the plugins' order has a cycle: {_describe_cycle(waiting[0], predecessors, placed)}"
-            )
+            raise _cycle_error(waiting[0], predecessors, placed)
         waiting.remove(name)
         ordered.append(name)
     return ordered
 
 
-def _describe_cycle(start: str, predecessors: Mapping[str, Mapping[str, str]], placed: set[str]) -> str:
+def _cycle_error(start: str, predecessors: Mapping[str, Mapping[str, str]], placed: set[str]) -> OrderError:
     path: list[str] = []
     name = start
     while name not in path:
         path.append(name)
         name = next(other for other in predecessors[name] if other not in placed)
     cycle = [*path[path.index(name) :], name]
-    return ", ".join(predecessors[here][there] for here, there in pairwise(cycle))
+    wishes = ", ".join(predecessors[here][there] for here, there in pairwise(cycle))
+    return OrderError(None, f"the plugins' order has a cycle: {wishes}", cycle[:-1])

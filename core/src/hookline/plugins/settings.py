@@ -6,7 +6,8 @@
    and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.wandb=true")
 4. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
 
-Every setting remembers where it came from. Faults are collected, not raised, so that all can be shown at once.
+A plugin is named by its name, or by `name@distribution` where two distributions bring one of that name. Every setting
+remembers where it came from. Faults are collected, not raised, so that all can be shown at once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 from pydantic import BaseModel, Field, ValidationError
 
 from hookline.plugins.errors import ConfigFault, did_you_mean
@@ -55,6 +57,8 @@ class Settings:
 
     disabled: dict[str, str] = field(default_factory=dict)
     """Where it is disabled, by plugin."""
+    enabled: set[str] = field(default_factory=set)
+    """Those of a disabled name that one distribution may bring all the same, as `name@distribution`."""
     allowed: dict[str, str] | None = None
     """Where it is allowed, by plugin; None allows all."""
     required: list[tuple[Requirement, str]] = field(default_factory=list)
@@ -79,7 +83,7 @@ class Settings:
         for name in layer.disable:
             self.disable(name, where["disable"])
         if layer.allow is not None:
-            self.allowed = dict.fromkeys(layer.allow, where["allow"])
+            self.allowed = dict.fromkeys(map(_selector, layer.allow), where["allow"])
             self.mentions += [(name, where["allow"]) for name in layer.allow]
         for text in layer.required:
             try:
@@ -96,14 +100,29 @@ class Settings:
                 self.set_option(plugin, key, value, f"{where['plugins']}.{plugin}.{key}")
 
     def disable(self, name: str, where: str) -> None:
-        self.disabled[name] = where
+        own = _selector(name)
+        self.disabled[own] = where
+        self.enabled = {other for other in self.enabled if not _covers(own, other)}
         self.mentions.append((name, where))
 
     def enable(self, name: str, where: str) -> None:
-        self.disabled.pop(name, None)
+        own = _selector(name)
+        self.disabled = {other: by for other, by in self.disabled.items() if not _covers(own, other)}
+        if "@" in own:
+            self.enabled.add(own)
         if self.allowed is not None:
-            self.allowed[name] = where
+            self.allowed[own] = where
         self.mentions.append((name, where))
+
+    def why_off(self, name: str, distribution: str) -> str | None:
+        """Why a plugin that a distribution brings is off, or None for one that is on."""
+        exact = _selector(f"{name}@{distribution}")
+        for own in () if exact in self.enabled else (exact, name):
+            if own in self.disabled:
+                return f"by {self.disabled[own]}"
+        if self.allowed is None or name in self.allowed or exact in self.allowed:
+            return None
+        return f"not among those allowed by {next(iter(self.allowed.values()), 'an empty allow-list')}"
 
     def set_option(self, plugin: str, key: str, value: Any, where: str) -> None:
         options = self.options.setdefault(plugin, {})
@@ -131,6 +150,16 @@ def read_settings(
     for argument in option_arguments:
         _add_option_argument(settings, argument, f"-o {argument}")
     return settings
+
+
+def _selector(text: str) -> str:
+    """A plugin as settings name it: `name`, or `name@distribution` with the distribution's name normalized."""
+    name, at, distribution = text.partition("@")
+    return f"{name}@{canonicalize_name(distribution)}" if at else name
+
+
+def _covers(selector: str, other: str) -> bool:
+    return selector in (other, other.partition("@")[0])
 
 
 def _find_config(folder: Path, faults: list[ConfigFault]) -> list[tuple[Path, Mapping[str, Any], str]]:

@@ -47,8 +47,7 @@ def make_verifier(config: Any, index: int, manager: PluginManager) -> tuple[str,
     options = {key: value for key, value in config.items() if key != "type"}
     origins = {(plugin.name, key): f"{where} ({config['type']}): {key}" for key in options}
     try:
-        plugin.check_hookspecs()
-        blueprint = Blueprint.of(plugin.name, plugin.entry_point.load())
+        blueprint = Blueprint.of(plugin.name, plugin.load())
     except (Exception, SystemExit) as error:
         what = str(error) if isinstance(error, HooklineError) else f"{type(error).__name__}: {error}"
         raise RewardError(f"{where}: plugin {plugin} cannot be used: {what}") from error
