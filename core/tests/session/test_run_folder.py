@@ -98,6 +98,65 @@ def test_a_folder_in_use_says_by_what_and_is_free_again_once_that_is_killed(
         pass
 
 
+def refused(folder: Path, manager: PluginManager) -> bool:
+    try:
+        with Session(manager, TrainerState(run_dir=folder, resume=True)):
+            return False
+    except RunFolderError as error:
+        assert "is in use by process" in str(error)
+        return True
+
+
+def test_a_run_that_copies_its_own_folder_keeps_it(tmp_path: Path, hookline_manager: PluginManager) -> None:
+    hookline_manager.register(Restores())
+    copies = HOLDS_A_FOLDER.replace(
+        "    print(", "    import shutil; shutil.copytree(sys.argv[1], sys.argv[1] + '-copy')\n    print("
+    )
+    run = subprocess.Popen(
+        [sys.executable, "-c", copies, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with run:
+        try:
+            assert run.stdout is not None
+            assert run.stdout.readline() == b"ready\n"
+            assert (tmp_path / "run-copy" / ".lock").exists()
+            assert refused(tmp_path / "run", hookline_manager)
+        finally:
+            run.kill()
+
+
+FORKS = """
+import os, subprocess, sys, time
+from hookline.plugins.settings import Settings
+from hookline.session import open_session
+with open_session(sys.argv[1], settings=Settings(allowed={})):
+    if sys.argv[2] == "subprocess":
+        subprocess.Popen([sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"])
+    elif os.fork() == 0:
+        print(os.getpid(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["os.fork", "subprocess"])
+def test_a_child_that_outlives_a_killed_run_does_not_keep_the_folder(
+    tmp_path: Path, hookline_manager: PluginManager, how: str
+) -> None:
+    hookline_manager.register(Restores())
+    run = subprocess.Popen(
+        [sys.executable, "-c", FORKS, str(tmp_path / "run"), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with run:
+        assert run.stdout is not None
+        child = int(run.stdout.readline())
+        assert refused(tmp_path / "run", hookline_manager)
+        run.kill()
+        run.wait()
+        os.kill(child, 0)  # it is still there
+        assert not refused(tmp_path / "run", hookline_manager)
+        os.kill(child, signal.SIGKILL)
+
+
 class Restores:
     @hookimpl
     def restore_training_run(self) -> None:
@@ -163,5 +222,37 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) 
     with (
         pytest.raises(RunFolderError, match=r"the run's folder .*file/run cannot be made: Not a directory"),
         open_session(tmp_path / "file" / "run", settings=NO_PLUGINS),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("x" * 300, "xx cannot be made: File name too long"),
+        ("a\0b", r"a\\0b cannot be made: embedded null byte"),
+        ("file", "file cannot be made: File exists"),
+    ],
+    ids=["long", "NUL", "file"],
+)
+def test_a_path_that_can_be_no_folder_is_an_error_that_names_it(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match=problem), open_session(tmp_path / name, settings=NO_PLUGINS):
+        pass
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "file:x?mode=ro", "[bold]", " "])
+def test_any_other_name_will_do(tmp_path: Path, name: str) -> None:
+    with open_session(tmp_path / name, settings=NO_PLUGINS):
+        pass
+    assert json.loads((tmp_path / name / "config.json").read_text())["plugins"] == {}
+
+
+@pytest.mark.parametrize(("file", "named"), [(".lock", ".lock"), (".config.json.new", "config.json")])
+def test_a_full_disk_at_the_start_is_an_error_that_names_the_file(tmp_path: Path, file: str, named: str) -> None:
+    (tmp_path / file).symlink_to("/dev/full")
+    with (
+        pytest.raises(RunFolderError, match=rf"{tmp_path}/{named} cannot be written: No space left on device"),
+        open_session(tmp_path, settings=NO_PLUGINS),
     ):
         pass

@@ -27,8 +27,8 @@ __all__ = ["RunFolderError", "claimed_run_folder", "read_config", "write_config"
 CONFIG: Final = "config.json"
 LOCK: Final = ".lock"
 
-_claimed_here: set[Path] = set()
-"""The folders that runs of this process have. The lock keeps out other processes only."""
+_held: dict[Path, int] = {}
+"""The descriptor of the lock of each folder that a run of this process has."""
 
 
 class RunFolderError(HooklineError):
@@ -41,10 +41,11 @@ def claimed_run_folder(folder: Path, *, resume: bool) -> Iterator[None]:
 
     :param resume: the folder must hold a run; otherwise it must not.
     """
-    path = folder.resolve()
-    if path in _claimed_here:
+    with _named(f"the run's folder {folder} cannot be made"):
+        path = folder.resolve()
+        has_run = (path / CONFIG).exists()
+    if path in _held:
         raise RunFolderError(f"{folder} is in use by another run of this process: give this one a folder of its own")
-    has_run = (path / CONFIG).exists()
     if resume and not has_run:
         found = "it holds no run" if path.exists() else "there is no such folder"
         raise RunFolderError(f"nothing to resume in {folder}: {found}. Leave out --resume to begin a run there")
@@ -52,18 +53,16 @@ def claimed_run_folder(folder: Path, *, resume: bool) -> Iterator[None]:
         raise RunFolderError(
             f"{folder} holds a run already: go on with it by --resume (resume=True), or give the new run another folder"
         )
-    _make(path)
-    with _locked(path / LOCK, folder):
-        _claimed_here.add(path)
-        try:
-            yield
-        finally:
-            _claimed_here.discard(path)
+    with _named(f"the run's folder {path} cannot be made"):
+        path.mkdir(parents=True, exist_ok=True)
+    with _locked(path, folder):
+        yield
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write what the run in a folder was told; whoever reads it never sees half of it."""
-    write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+    """Write what the run in a folder was told; a reader never sees half of it."""
+    with _named(f"{folder / CONFIG} cannot be written"):
+        write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -77,33 +76,58 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _make(path: Path) -> None:
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say which file a system error is about: a full disk does not, and a path with a NUL is no path at all."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
-        raise RunFolderError(f"the run's folder {path} cannot be made: {error.strerror}") from error
+        raise RunFolderError(f"{what}: {error.strerror}") from error
+    except ValueError as error:
+        raise RunFolderError(f"{what}: {error}".replace("\0", "\\0")) from error
 
 
 @contextmanager
 def _locked(path: Path, folder: Path) -> Iterator[None]:
+    with _named(f"the run's folder {folder} cannot be written to"):
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        file = path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise RunFolderError(f"the run's folder {folder} cannot be written to: {error.strerror}") from error
-    with file:
-        try:
-            # Of the process, and not of the descriptor: a forked child that outlives a killed run does not keep it.
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            raise RunFolderError(
-                f"{folder} is in use by {file.read().strip() or 'another process'}: "
-                "stop that run, wait for its end, or give this one another folder"
-            ) from None
-        file.truncate(0)
-        file.write(_this_process())
-        file.flush()
+        with _named(f"{path / LOCK} cannot be locked"):
+            _lock(descriptor, folder)
+        with _named(f"{path / LOCK} cannot be written"):
+            os.truncate(descriptor, os.write(descriptor, _this_process().encode()))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    _held[path] = descriptor
+    try:
         yield
+    finally:
+        if _held.pop(path, None) is not None:  # otherwise this is a forked child, which has closed its own
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        # Of the open file, and not of the process: a process that reads or copies its own folder would lose that one.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, 10_000, 0).decode(errors="replace").strip()
+        raise RunFolderError(
+            f"{folder} is in use by {owner or 'another process'}: "
+            "stop that run, wait for its end, or give this one another folder"
+        ) from None
+
+
+def _close_in_child() -> None:
+    for descriptor in _held.values():
+        os.close(descriptor)
+    _held.clear()
+
+
+# The lock lives as long as any copy of its descriptor: a child that outlives a killed run must not have one. A program
+# that a child executes has none either, since Python's descriptors are closed there.
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _this_process() -> str:
