@@ -1,9 +1,12 @@
 """after, before and requires."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hookline import PluginManager
-from hookline.plugins import OrderError, PluginError
+from hookline.plugins import OrderError, PluginError, manager
+from hookline.plugins.ordering import Constraints, sort_by_constraints
 from hookline_hookspecs import TrainerState, hookimpl
 
 
@@ -116,3 +119,50 @@ def test_the_same_plugins_come_in_the_same_order_every_time() -> None:
             manager.register(make_plugin(log, name, after=("c",) if name == "a" else ()), name)
         orders.add(tuple(call_order(manager, log)))
     assert orders == {("d", "c", "b", "a")}
+
+
+def sorted_plainly(names: list[str], constraints: dict[str, Constraints]) -> list[str]:
+    """What the order is defined to be: the first name whose predecessors are all placed goes next."""
+    ordered: list[str] = []
+    while len(ordered) < len(names):
+        for name in names:
+            before = {n for n in names if n in constraints[name].after or name in constraints[n].before}
+            if name not in ordered and before <= set(ordered):
+                ordered.append(name)
+                break
+        else:
+            raise OrderError(None, "a cycle")
+    return ordered
+
+
+NAMES = [f"p{number}" for number in range(8)]
+some_names = st.lists(st.sampled_from(NAMES), max_size=2).map(tuple)
+
+
+@given(names=st.permutations(NAMES), wishes=st.lists(st.builds(Constraints, some_names, some_names), min_size=8))
+def test_plugins_are_moved_as_little_as_the_constraints_allow(names: list[str], wishes: list[Constraints]) -> None:
+    constraints = dict(zip(NAMES, wishes, strict=False))
+    try:
+        expected = sorted_plainly(names, constraints)
+    except OrderError:
+        with pytest.raises(OrderError, match="the plugins' order has a cycle: ") as caught:
+            sort_by_constraints(names, constraints)
+        assert set(caught.value.among) <= set(names)
+    else:
+        assert sort_by_constraints(names, constraints) == expected
+
+
+def test_plugins_without_wishes_are_registered_without_sorting(
+    hookline_manager: PluginManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sorts: list[int] = []
+    monkeypatch.setattr(
+        manager, "sort_by_constraints", lambda names, wishes: sorts.append(1) or sort_by_constraints(names, wishes)
+    )
+    log: list[str] = []
+    for number in range(20):
+        hookline_manager.register(make_plugin(log, str(number)), str(number))
+    assert not sorts
+    hookline_manager.register(make_plugin(log, "last", after=("3",)), "last")
+    assert sorts
+    assert call_order(hookline_manager, log) == [*map(str, range(19, 2, -1)), "last", "2", "1", "0"]

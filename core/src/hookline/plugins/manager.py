@@ -70,6 +70,8 @@ class PluginManager(pluggy.PluginManager):
         self._emitters: dict[str, Emitter] = {}
         self._answers: dict[str, Emitter] = {}
         self._constraints: dict[str, Constraints] = {}
+        self._wishes: dict[str, Constraints] = {}
+        """The constraints of those plugins that care who is called before them. Mostly there are few."""
         self._overrides: dict[str, Overrides] = {}
         self._implementations: dict[pluggy.HookImpl, Implementation] = {}
         self.emit: Final[Emit] = type("Emit", (Emit,), {"__slots__": ()})()
@@ -118,9 +120,14 @@ class PluginManager(pluggy.PluginManager):
             self._check_plugin(plugin, plugin_name)
             overrides = overrides or Overrides()
             policy = overrides.on_error or error_policy_of(plugin, plugin_name)
-            constraints = {**self._constraints, plugin_name: constraints_of(plugin, plugin_name)}
-            self._check_requirements(plugin, plugin_name, constraints[plugin_name])
-            sort_by_constraints(list(constraints), constraints)  # a cycle is an error before anything has changed
+            constraints = constraints_of(plugin, plugin_name)
+            self._check_requirements(plugin, plugin_name, constraints)
+            wishes = (
+                {**self._wishes, plugin_name: constraints} if constraints.after or constraints.before else self._wishes
+            )
+            if wishes:
+                # A cycle is an error before anything has changed.
+                sort_by_constraints([*self._constraints, plugin_name], wishes)
             try:
                 if super().register(plugin, plugin_name) is None:
                     return None  # blocked, as pluggy calls it
@@ -128,7 +135,8 @@ class PluginManager(pluggy.PluginManager):
                 # pluggy checks implementations one by one, and those before a bad one are in place already.
                 super().unregister(plugin, plugin_name)
                 raise
-            self._constraints = constraints
+            self._constraints[plugin_name] = constraints
+            self._wishes = wishes
             self._overrides[plugin_name] = overrides
             self.faults.quarantined.pop(plugin_name, None)
             self._adopt_implementations(plugin_name, overrides, policy)
@@ -171,13 +179,14 @@ class PluginManager(pluggy.PluginManager):
             event = self._events.get(caller.name)
             if event is None:
                 continue  # an optional hook that nobody has declared
-            for hookimpl in caller.get_hookimpls():
-                if hookimpl.plugin_name == name:
-                    schedule = _schedule_of(hookimpl, event.name, overrides)
-                    self._implementations[hookimpl] = Implementation.of(
-                        hookimpl, event, schedule=schedule, policy=policy, distribution=overrides.distribution
-                    )
-            self._reorder(caller)
+            own = [hookimpl for hookimpl in caller.get_hookimpls() if hookimpl.plugin_name == name]
+            for hookimpl in own:
+                schedule = _schedule_of(hookimpl, event.name, overrides)
+                self._implementations[hookimpl] = Implementation.of(
+                    hookimpl, event, schedule=schedule, policy=policy, distribution=overrides.distribution
+                )
+            if self._wishes or len(own) > 1:
+                self._reorder(caller)
         self._rebuild_emitters()
 
     def _reorder(self, caller: pluggy.HookCaller) -> None:
@@ -188,7 +197,7 @@ class PluginManager(pluggy.PluginManager):
             (wrappers if hookimpl.wrapper or hookimpl.hookwrapper else others).append(hookimpl)
         for group in (wrappers, others):
             names = list(dict.fromkeys(hookimpl.plugin_name for hookimpl in group))
-            place = {name: index for index, name in enumerate(sort_by_constraints(names, self._constraints))}
+            place = {name: index for index, name in enumerate(sort_by_constraints(names, self._wishes))}
             group.sort(key=lambda hookimpl: place[hookimpl.plugin_name])
         caller._hookimpls[:] = [*reversed(others), *reversed(wrappers)]
 
@@ -205,6 +214,7 @@ class PluginManager(pluggy.PluginManager):
         removed = super().unregister(plugin, name)
         if removed is not None and name is not None:
             self._constraints.pop(name, None)
+            self._wishes.pop(name, None)
             self._overrides.pop(name, None)
             self._implementations = {h: i for h, i in self._implementations.items() if h.plugin_name != name}
             self._background.retire(name)

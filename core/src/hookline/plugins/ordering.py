@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 from hookline.plugins.errors import OrderError, PluginError
 
 __all__ = ["Constraints", "constraints_of", "sort_by_constraints"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,36 +41,47 @@ def sort_by_constraints(names: Sequence[str], constraints: Mapping[str, Constrai
 
     The first name whose predecessors are all placed goes next, so equal inputs give equal orders.
     """
-    present = set(names)
-    predecessors: dict[str, dict[str, str]] = {name: {} for name in names}
-    for name in names:
-        own = constraints.get(name, Constraints())
-        for other in own.after:
-            if other in present:
-                predecessors[name][other] = f"{name!r} is after {other!r}"
-        for other in own.before:
-            if other in present:
-                predecessors[other][name] = f"{name!r} is before {other!r}"
+    place = {name: index for index, name in enumerate(names)}
+    edges = set(_edges(place, constraints))
+    if all(place[before] < place[after] for before, after in edges):
+        return list(names)
+    waits_for: dict[str, set[str]] = {}
+    followers: dict[str, list[str]] = {}
+    for before, after in edges:
+        waits_for.setdefault(after, set()).add(before)
+        followers.setdefault(before, []).append(after)
+    ready = [place[name] for name in names if name not in waits_for]  # sorted, so a heap already
     ordered: list[str] = []
-    waiting = list(names)
-    while waiting:
-        placed = set(ordered)
-        for name in waiting:
-            if predecessors[name].keys() <= placed:
-                break
-        else:
-            raise _cycle_error(waiting[0], predecessors, placed)
-        waiting.remove(name)
+    while ready:
+        name = names[heapq.heappop(ready)]
         ordered.append(name)
+        for follower in followers.get(name, ()):
+            waits_for[follower].remove(name)
+            if not waits_for[follower]:
+                del waits_for[follower]
+                heapq.heappush(ready, place[follower])
+    if waits_for:
+        raise _cycle_error(next(name for name in names if name in waits_for), waits_for, constraints)
     return ordered
 
 
-def _cycle_error(start: str, predecessors: Mapping[str, Mapping[str, str]], placed: set[str]) -> OrderError:
+def _edges(present: Container[str], constraints: Mapping[str, Constraints]) -> Iterator[tuple[str, str]]:
+    """Each pair of which the first must come before the second."""
+    for name, own in constraints.items():
+        if name in present:
+            yield from ((other, name) for other in own.after if other in present)
+            yield from ((name, other) for other in own.before if other in present)
+
+
+def _cycle_error(start: str, waits_for: Mapping[str, set[str]], constraints: Mapping[str, Constraints]) -> OrderError:
     path: list[str] = []
     name = start
     while name not in path:
         path.append(name)
-        name = next(other for other in predecessors[name] if other not in placed)
+        name = min(waits_for[name])
     cycle = [*path[path.index(name) :], name]
-    wishes = ", ".join(predecessors[here][there] for here, there in pairwise(cycle))
+    wishes = ", ".join(
+        f"{there!r} is before {here!r}" if here in constraints[there].before else f"{here!r} is after {there!r}"
+        for here, there in pairwise(cycle)
+    )
     return OrderError(None, f"the plugins' order has a cycle: {wishes}", cycle[:-1])
