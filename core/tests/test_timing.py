@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from hookline import PluginManager
@@ -101,3 +102,23 @@ def test_the_summary_is_silent_when_all_went_well(hookline_manager: PluginManage
     output = io.StringIO()
     print_summary(hookline_manager, Console(file=output))
     assert output.getvalue() == ""
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_names_are_whole_in_the_tables_at_any_width(hookline_manager: PluginManager, width: int) -> None:
+    name = "a-plugin-with-a-name-of-some-length"
+
+    class Broken:
+        @hookimpl
+        def on_train_phase_start(self) -> None:
+            raise ValueError("out of ink, and of paper, and of patience, all of them at once and for good")
+
+    hookline_manager.enable_timing()
+    hookline_manager.register(Broken(), name)
+    hookline_manager.emit.on_train_phase_start(state=TrainerState())
+    shown = io.StringIO()
+    print_summary(hookline_manager, Console(file=shown, width=width))
+    rows = [line for line in shown.getvalue().splitlines() if name in line]
+    assert len(rows) == 2  # among the faults, and among the timings
+    assert all("on_train_phase_start" in row for row in rows)
+    assert "…" not in shown.getvalue()

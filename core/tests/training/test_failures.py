@@ -196,6 +196,22 @@ def test_a_plugin_that_changes_a_type_in_the_state_is_named(
         supervised().train()
 
 
+def test_a_reason_to_stop_that_is_no_text_is_named(
+    supervised: Callable[..., Trainer], hookline_manager: PluginManager
+) -> None:
+    class Meddler:
+        @hookimpl
+        def on_epoch_end(self, state: TrainerState) -> None:
+            state.stop_reason = 7  # type: ignore[assignment]
+
+    hookline_manager.register(Meddler(), "meddler")
+    with pytest.raises(
+        StateTypeError,
+        match=r"in on_epoch_end a plugin set state.stop_reason to 7, a int; it must be a str, or None. Called were: 'medd",
+    ):
+        supervised().train()
+
+
 def test_a_plugin_that_changes_the_type_of_the_state_itself_is_named(
     supervised: Callable[..., Trainer], hookline_manager: PluginManager
 ) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 import hookline
 from hookline import PluginManager, hookimpl
+from hookline.plugins import HooklineError, PluginError
 from hookline.plugins.offers import DuplicateOfferError
 from hookline.plugins.settings import Settings
 from hookline.session import RunFolderError
 from hookline.training import RolloutConfig, Task, Trainer, TrainerConfig
 from hookline.training.config import as_plain_data, from_plain_data
-from hookline.training.errors import TrainerConfigError, UnknownTaskError
+from hookline.training.errors import TrainerConfigError, TrainingError, UnknownTaskError
 from hookline.training.runs import rebuild_trainer
 from hookline.training.tasks import find_task
 from hookline.training.tasks.cartpole import cartpole
@@ -45,6 +46,62 @@ def test_a_task_that_is_given_twice_is_an_error_that_names_both(hookline_manager
     hookline_manager.register(Offers(cartpole=cartpole), "one")
     with pytest.raises(DuplicateOfferError, match="hookline itself and plugin 'one' both give a task 'cartpole'"):
         find_task("addition", hookline_manager)
+
+
+@pytest.mark.parametrize("answer", [7, {3: cartpole}, [cartpole]])
+def test_a_plugin_that_gives_no_dictionary_of_tasks_has_failed_and_the_others_are_there(
+    hookline_manager: PluginManager, answer: Any
+) -> None:
+    odd = Offers()
+    odd.tasks = answer
+    hookline_manager.register(odd, "odd")
+    hookline_manager.register(Offers(chess=cartpole))
+    assert find_task("chess", hookline_manager) is cartpole
+    (fault,) = hookline_manager.faults.faults.values()
+    assert (fault.plugin, fault.event) == ("odd", "register_tasks")
+    assert f"register_tasks must return a dictionary with a task for each name, not {answer!r}" in fault.error
+
+
+def test_a_critical_plugin_that_gives_no_dictionary_of_tasks_is_an_error(hookline_manager: PluginManager) -> None:
+    odd = Offers()
+    odd.tasks, odd.critical = 7, True
+    hookline_manager.register(odd, "odd")
+    with pytest.raises(PluginError, match="register_tasks must return a dictionary with a task for each name, not 7"):
+        find_task("cartpole", hookline_manager)
+
+
+def test_a_task_that_makes_no_trainer_is_an_error_that_names_its_function(hookline_manager: PluginManager) -> None:
+    def forgetful(config: TrainerConfig, plugins: PluginManager) -> None:
+        Trainer(config, plugins=plugins)
+
+    hookline_manager.register(Offers(chess=forgetful))
+    with pytest.raises(
+        TrainingError, match=r"the task's function '.*forgetful' returned None: it must return the Trai"
+    ):
+        find_task("chess", hookline_manager).trainer(hookline_manager)
+
+
+def test_a_file_that_exits_is_an_error_that_names_it(tmp_path: Path, hookline_manager: PluginManager) -> None:
+    (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
+    with pytest.raises(HooklineError, match=r"the file '.*leaves.py' raised SystemExit\(0\)\. Only the owner"):
+        find_task(f"{tmp_path}/leaves.py:task", hookline_manager)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_not_all_generators_take_is_an_error(seed: int) -> None:
+    with pytest.raises(TrainerConfigError, match=f"seed must be from 0 to 4294967295, got {seed}"):
+        Trainer(TrainerConfig(seed=seed))
+
+
+@pytest.mark.parametrize("variable", ["RANK", "WORLD_SIZE"])
+def test_an_odd_rank_in_the_environment_is_an_error_that_names_the_variable(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "x")
+    with pytest.raises(
+        HooklineError, match=f"variable {variable} must be a whole number, as torchrun sets it, and is 'x'"
+    ):
+        hookline.train("cartpole", settings=Settings(allowed={}))
 
 
 OWN_TASK = """

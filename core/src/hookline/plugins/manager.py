@@ -16,7 +16,7 @@ from hookline.plugins.dispatch import Dispatcher
 from hookline.plugins.emitters import Emit, Emitter
 from hookline.plugins.errors import DuplicatePluginError, OrderError, PluginError, did_you_mean
 from hookline.plugins.events import Event
-from hookline.plugins.faults import ErrorPolicy, FaultHandler, FaultLedger, error_policy_of
+from hookline.plugins.faults import ErrorPolicy, FaultHandler, FaultLedger, error_policy_of, raise_failures
 from hookline.plugins.implementations import Implementation, check_implementation
 from hookline.plugins.ordering import Constraints, constraints_of, sort_by_constraints
 from hookline.plugins.timing import PluginTimer
@@ -60,7 +60,7 @@ class PluginManager(pluggy.PluginManager):
         self.installed: list[PluginRecord] = []
         """What became of the installed plugins, where they were loaded into this manager."""
         self._lock = threading.RLock()
-        handler = FaultHandler(self.faults, self._rebuild_emitters)
+        self._handler = handler = FaultHandler(self.faults, self._rebuild_emitters)
         self._background = Background(
             background_capacity, drain_seconds, self.faults, handler.failed, self._rebuild_emitters
         )
@@ -263,6 +263,13 @@ class PluginManager(pluggy.PluginManager):
         """What one plugin answers to an event without arguments. Its errors are raised as they are."""
         own = (one for one in self.implementations_of(plugin) if one.event.name == event and not one.is_wrapper)
         return next((answer for one in own if (answer := one.hookimpl.function()) is not None), None)
+
+    def report_failure(self, plugin: str, event: str, error: Exception) -> None:
+        """Count what a plugin answered as its failure, as if it had raised this error, and do as its policy says."""
+        implementation = next(one for one in self.implementations_of(plugin) if one.event.name == event)
+        failures = self._handler.failed(implementation, error, None)
+        if failures:
+            raise_failures(event, failures)
 
     # -- emission -------------------------------------------------------------------------------------------------
 

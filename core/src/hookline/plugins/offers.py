@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hookline.plugins.errors import HooklineError
+from hookline.plugins.errors import HooklineError, PluginError
 from hookline.plugins.manager import PluginManager
 
 __all__ = ["DuplicateOfferError", "Offer", "gather_offers"]
@@ -31,6 +31,10 @@ def gather_offers(
     """
     offers = {name: Offer("hookline itself", value) for name, value in (own or {}).items()}
     for plugin, given in getattr(manager.emit, event)().items():
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            problem = f"{event} must return a dictionary with {what} for each name, not {given!r}"
+            manager.report_failure(plugin, event, PluginError(None, problem))
+            continue
         for name, value in given.items():
             offer = Offer(f"plugin {plugin!r}", value)
             if name in offers:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.plugins.discovery import open_plugins
+from hookline.plugins.errors import HooklineError
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import Settings
 from hookline.plugins.summary import print_summary
@@ -16,7 +17,18 @@ from hookline.session.session import Session
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact
 
-__all__ = ["open_session", "plugins_for_a_run"]
+__all__ = ["number_in_environment", "open_session", "plugins_for_a_run"]
+
+
+def number_in_environment(variable: str, default: int) -> int:
+    """What torchrun says of this process: its RANK, or the WORLD_SIZE."""
+    text = os.environ.get(variable, "").strip()
+    if text and not text.isdecimal():
+        raise HooklineError(
+            f"the environment variable {variable} must be a whole number, as torchrun sets it, "
+            f"and is {text!r}: unset it"
+        )
+    return int(text or default)
 
 
 @contextmanager
@@ -28,7 +40,7 @@ def plugins_for_a_run(
     :param rank: this process among those of the run (default: what torchrun says, else 0).
     :param profile: measure what each plugin costs, and show it in the end.
     """
-    plugins = open_plugins(rank=int(os.environ.get("RANK", "0")) if rank is None else rank, settings=settings)
+    plugins = open_plugins(rank=number_in_environment("RANK", 0) if rank is None else rank, settings=settings)
     if profile:
         plugins.enable_timing()
     try:

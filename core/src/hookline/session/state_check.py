@@ -34,6 +34,12 @@ class StateCheck:
                 f"in {event} a plugin made the state a {type(state).__name__}; it must stay a "
                 f"{self._own_type.__name__}. {self._suspects(event)}"
             )
+        reason = getattr(state, "stop_reason", None)
+        if reason is not None and not isinstance(reason, str):
+            raise StateTypeError(
+                f"in {event} a plugin set state.stop_reason to {reason!r}, a {type(reason).__name__}; "
+                f"it must be a str, or None. {self._suspects(event)}"
+            )
         for name, expected in self._types:
             if type(getattr(state, name)) is not expected:
                 value = getattr(state, name)

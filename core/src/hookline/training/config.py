@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,6 +24,9 @@ __all__ = [
 ]
 
 Config = TypeVar("Config", bound="TrainerConfig")
+
+LARGEST_SEED: Final = 2**32 - 1
+"""What the generators of torch, JAX and NumPy all take."""
 
 
 @dataclass
@@ -129,6 +132,8 @@ def check_config(config: TrainerConfig) -> None:
         "threads": 1 if config.threads is None else config.threads,
     }
     faults = [f"{name} must be at least 1, got {value!r}" for name, value in at_least_one.items() if not value >= 1]
+    if not 0 <= config.seed <= LARGEST_SEED:
+        faults.append(f"seed must be from 0 to {LARGEST_SEED}, got {config.seed!r}")
     if not optimizer.learning_rate > 0:
         faults.append(f"optimizer.learning_rate must be greater than 0, got {optimizer.learning_rate!r}")
     if optimizer.max_grad_norm is not None and not optimizer.max_grad_norm > 0:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
+from hookline.session.opening import number_in_environment
 from hookline.training.errors import RankError
 
 __all__ = ["Ranks", "join_ranks"]
@@ -102,7 +103,7 @@ def join_ranks(timeout_seconds: float) -> Ranks:
     if not dist.is_available():
         return Ranks()
     if not dist.is_initialized():
-        if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or "MASTER_ADDR" not in os.environ:
+        if number_in_environment("WORLD_SIZE", 1) <= 1 or "MASTER_ADDR" not in os.environ:
             return Ranks()
         _join(timeout_seconds)
     return Ranks(dist.get_rank(), dist.get_world_size(), timeout_seconds)

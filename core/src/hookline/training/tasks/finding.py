@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from hookline.plugins.errors import did_you_mean
+from hookline.plugins.faults import exits_as_errors
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.offers import gather_offers
 from hookline.training.errors import UnknownTaskError
@@ -66,7 +67,8 @@ def _run_file(file: Path) -> ModuleType:
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)  # so that it can import its neighbours, as a script can
-    spec.loader.exec_module(module)
+    with exits_as_errors(f"the file {str(file)!r}"):
+        spec.loader.exec_module(module)
     return module
 
 

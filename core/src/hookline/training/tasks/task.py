@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hookline.plugins.faults import exits_as_errors
 from hookline.plugins.manager import PluginManager
 from hookline.training.config import TrainerConfig
+from hookline.training.errors import TrainingError
 from hookline.training.trainer import Trainer
 
 __all__ = ["Build", "Task", "task"]
@@ -27,7 +29,16 @@ class Task:
 
     def trainer(self, plugins: PluginManager, **changes: Any) -> Trainer:
         """The trainer for the task's own config with some changes, such as `epochs=5`."""
-        return self.build(replace(copy.deepcopy(self.config), **changes), plugins)
+        return self.make(replace(copy.deepcopy(self.config), **changes), plugins)
+
+    def make(self, config: TrainerConfig, plugins: PluginManager) -> Trainer:
+        """The trainer for a config, checked to be one."""
+        function = f"the task's function {getattr(self.build, '__qualname__', self.build)!r}"
+        with exits_as_errors(function):
+            trainer: Any = self.build(config, plugins)
+        if not isinstance(trainer, Trainer):
+            raise TrainingError(f"{function} returned {trainer!r}: it must return the Trainer that it makes")
+        return trainer
 
 
 def task(**config: Any) -> Callable[[Build], Task]:
