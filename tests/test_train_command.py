@@ -38,8 +38,9 @@ def test_a_task_leaves_a_run_folder_with_all_that_plugins_make(tmp_path: Path) -
 
 
 def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> None:
+    started = ["--seed", "3", "-p", "no:status", "-o", "checkpoint.every=1", "-o", "metrics.csv=true"]
     run = subprocess.Popen(
-        [HOOKLINE, "train", "cartpole", "--run-dir", "run", "-o", "checkpoint.every=1"],
+        [HOOKLINE, "train", "cartpole", "--run-dir", "run", *started],
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
@@ -50,11 +51,24 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=100)
     assert run.returncode == 130, errors
-    assert "Go on with hookline train cartpole --run-dir run --resume" in errors
+    assert f"Go on with hookline train cartpole --run-dir run --resume {' '.join(started)}\n" in errors
     assert "Traceback" not in errors
-    result = train("cartpole", "--run-dir", "run", "--resume", "--epochs", "30", cwd=tmp_path)
+    before = json.loads((tmp_path / "run" / "config.json").read_text())
+    # Neither the task nor an option is said again, and the settings have changed meanwhile.
+    (tmp_path / "hookline.toml").write_text("[plugins.checkpoint]\nevery = 7\n")
+    result = train("--run-dir", "run", "--resume", "--epochs", "30", "-o", "metrics.csv=false", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "resumed from" in result.stderr
+    for said in (
+        "resuming with the config recorded in run/config.json",
+        f"changed: epochs {before['trainer']['epochs']} -> 30",
+        "changed: metrics.csv true -> false",
+        "hookline.toml: plugins.checkpoint.every is not used: the run goes on with every = 1, as recorded; change it by",
+    ):
+        assert said in result.stderr
+    after = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (after["trainer"]["seed"], after["trainer"]["epochs"]) == (3, 30)
+    assert (after["plugins"]["checkpoint"]["options"]["every"], "status" in after["plugins"]) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +76,13 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
     [
         (["cartpol"], "there is no task 'cartpol' (did you mean 'cartpole'?)"),
         (["cartpole", "--resume"], "--resume needs --run-dir"),
+        ([], "say what to train: hookline train TASK"),
+        (["cartpole", "--seed", "-1"], "seed must be from 0 to 4294967295, got -1"),
+        (["cartpole", "--run-dir", "x" * 300], "cannot be made: File name too long"),
+        (
+            ["cartpole", "-o", "status.token=********"],
+            "******** stands for a secret that is not shown: give the secret",
+        ),
         (["cartpole", "--resume", "--run-dir", "none"], "nothing to resume in none: there is no such folder"),
         (["cartpole", "-p", "no:chekpoint"], "no installed plugin is called 'chekpoint' (did you mean 'checkpoint'?)"),
         (["cartpole", "-o", "checkpoint.keep=1"], "unknown key 'keep' (did you mean 'keep_last'?)"),
@@ -89,6 +110,23 @@ def test_a_missing_framework_says_which_extra_brings_it(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert 'needs torch, which is not installed: pip install "hookline[torch]"' in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_while_torch_is_imported_is_answered_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
+    run = subprocess.Popen(
+        [HOOKLINE, "train", "cartpole"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "importing\n"
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=100)
+    assert (run.returncode, errors) == (130, "stopped before the run began.\n")
 
 
 def test_a_run_without_its_plugins_goes_on_without_their_files(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
-"""Configuration from four places, and what is said when it is wrong."""
+"""Configuration from five places, and what is said when it is wrong."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hookline.plugins import ConfigError, open_plugins, read_settings
+from hookline.plugins.settings import Settings
 from hookline_hookspecs import TrainerState
 
 if TYPE_CHECKING:
@@ -341,3 +343,73 @@ def test_open_plugins_makes_a_manager_by_the_settings_of_this_folder(site: Site)
         assert manager.rank == 1
         assert manager.get_plugin("saver").options.folder == "mine"
         assert [name for name, _ in manager.list_name_plugin()] == ["saver"]
+
+
+SECRETIVE = """
+@dataclass
+class Options:
+    size: int = 1
+    folder: str = "here"
+    api_key: str = ""
+    default_token: str = "sesame"
+
+class Plugin:
+    def __init__(self, options: Options):
+        self.options = options
+
+    @hookimpl(every=2)
+    def on_epoch_end(self, state): ...
+"""
+
+
+@pytest.fixture
+def resumable(site: Site) -> Site:
+    site.install("saver", SECRETIVE)
+    site.install("quiet", SECRETIVE)
+    return site
+
+
+def resumed(site: Site, began_with: dict[str, object], *arguments: str, **environ: str) -> Settings:
+    """The settings of a run that began with some options of the plugin, and is resumed with others."""
+    file = site.folder / "config.json"
+    file.write_text(json.dumps({"plugins": {"saver": {"options": began_with}}, "disabled": ["quiet", "uninstalled"]}))
+    return read_settings(site.folder, environ=environ, option_arguments=arguments, recorded=file)
+
+
+def test_a_resumed_run_has_the_options_that_it_began_with_but_for_the_command_line(resumable: Site) -> None:
+    began_with = {"size": 5, "folder": "there", "every": 9, "default_token": "********", "gone_since": 1}
+    write(resumable.folder, '[tool.hookline.plugins.saver]\nfolder = "elsewhere"\n')
+    settings = resumed(resumable, began_with, "saver.size=6", HOOKLINE_OPTIONS="saver.size=7")
+    manager, records = resumable.load(settings)
+    assert [(record.name, record.state) for record in records] == [("quiet", "disabled"), ("saver", "active")]
+    options = manager.get_plugin("saver").options
+    assert (options.size, options.folder, options.default_token) == (6, "there", "sesame")
+    assert str(manager.implementations_of("saver")[0].schedule) == "every 9"
+    assert settings.notes == [
+        "HOOKLINE_OPTIONS: saver.size=7 is not used: the run goes on with size = 5, as recorded; change it by -o saver.size=...",
+        'pyproject.toml: tool.hookline.plugins.saver.folder is not used: the run goes on with folder = "there", as recorded; '
+        "change it by -o saver.folder=...",
+        "changed: saver.size 5 -> 6",
+    ]
+
+
+def test_a_secret_that_a_run_began_with_must_be_given_again(resumable: Site) -> None:
+    began_with: dict[str, object] = {"api_key": "********"}
+    with pytest.raises(ConfigError) as caught:
+        resumable.load(resumed(resumable, began_with))
+    assert [str(fault) for fault in caught.value.faults] == [
+        "saver.api_key: a secret is in it, which is not written down, so a resumed run must be given it again: "
+        "-o saver.api_key=..., or in the environment or the settings"
+    ]
+    for settings in (
+        resumed(resumable, began_with, "saver.api_key=S3CRET"),
+        resumed(resumable, began_with, HOOKLINE_OPTIONS="saver.api_key=S3CRET"),
+    ):
+        manager, _ = resumable.load(settings)
+        assert manager.get_plugin("saver").options.api_key == "S3CRET"
+        assert not any("S3CRET" in note for note in settings.notes)
+
+
+def test_the_mask_of_a_secret_is_never_a_value(resumable: Site) -> None:
+    with pytest.raises(ConfigError, match=r"-o saver.api_key=\*{8}: \*{8} stands for a secret that is not shown"):
+        resumable.load(resumed(resumable, {}, "saver.api_key=********"))

@@ -35,6 +35,7 @@ def test_the_folder_says_what_the_run_was_told_but_for_secrets(tmp_path: Path) -
     with open_session(tmp_path / "run", config=config, settings=NO_PLUGINS):
         pass
     written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert "status" in written.pop("disabled")
     assert written == {
         "learning_rate": 0.1,
         "service": {"api_key": "********", "url": "https://********@host/"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from hookline.session import RunFolderError
 from hookline.training import RolloutConfig, Task, Trainer, TrainerConfig
 from hookline.training.config import as_plain_data, from_plain_data
 from hookline.training.errors import TrainerConfigError, TrainingError, UnknownTaskError
-from hookline.training.runs import rebuild_trainer
+from hookline.training.runs import rebuild_trainer, recorded_config
 from hookline.training.tasks import find_task
 from hookline.training.tasks.cartpole import cartpole
 
@@ -177,3 +178,22 @@ def test_a_task_takes_no_parts_of_ones_own() -> None:
 def test_a_config_of_another_version_names_what_does_not_fit() -> None:
     with pytest.raises(TrainerConfigError, match=r"epochs: .*got 'many'"):
         from_plain_data(TrainerConfig, {"epochs": "many"})
+
+
+def test_a_resumed_run_has_the_config_that_it_began_with_but_for_what_is_said_otherwise(tmp_path: Path) -> None:
+    pytest.importorskip("hookline_checkpoint")
+    folder = tmp_path / "run"
+    sizes = RolloutConfig(4, 8, minibatches=2, update_epochs=1)
+    own = Settings(allowed={"checkpoint": "here"}, options={"checkpoint": {"every": 1}})
+    hookline.train("cartpole", run_dir=folder, epochs=2, seed=5, rollout=sizes, settings=own)
+    resumed = hookline.train("cartpole", run_dir=folder, resume=True, epochs=3, settings=own)
+    assert (resumed.config.seed, resumed.config.epochs, resumed.config.rollout) == (5, 3, sizes)
+    assert resumed.state.epoch == 2
+    explicit = TrainerConfig(4, seed=6, rollout=sizes, run_dir=folder, resume=True, task="cartpole")
+    assert hookline.train(explicit, settings=own).config.seed == 6
+    assert recorded_config(cartpole.config, "addition", folder) is cartpole.config
+    written = json.loads((folder / "config.json").read_text())
+    written["trainer"]["losses"] = {"mine": {"api_key": "********"}}
+    (folder / "config.json").write_text(json.dumps(written))
+    with pytest.raises(TrainerConfigError, match="losses has a secret in it, which is not written down: give it again"):
+        recorded_config(cartpole.config, "cartpole", folder)

@@ -6,6 +6,7 @@ import logging
 import shlex
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,17 @@ from rich.logging import RichHandler
 
 from hookline.cli.outcome import print_outcome
 from hookline.plugins.errors import HooklineError
-from hookline.plugins.settings import read_settings
+from hookline.plugins.settings import Settings, read_settings
+from hookline.session import Terminated
+from hookline.session.run_folder import CONFIG, read_config
+from hookline_hookspecs import hookimpl
+from hookline_hookspecs.redaction import redact
 
 __all__ = ["train"]
 
 
 def train(
-    task: str,
+    task: str | None = None,
     *,
     run_dir: Path | None = None,
     epochs: int | None = None,
@@ -36,7 +41,8 @@ def train(
     Parameters
     ----------
     task
-        `arithmetic`, `cartpole`, another that a plugin brings, or `path/to/file.py:NAME` for one of your own.
+        `arithmetic`, `cartpole`, another that a plugin brings, or `path/to/file.py:NAME` for one of your own. With
+        `--resume` it may be left out.
     run_dir
         The run's folder; by default a new one in `runs/`.
     epochs
@@ -44,7 +50,8 @@ def train(
     seed
         What all randomness of the run is drawn from.
     resume
-        Go on with the run in `--run-dir`, from its newest valid checkpoint.
+        Go on with the run in `--run-dir`, from its newest valid checkpoint and with the config that is recorded there,
+        but for what is said otherwise here.
     plugin
         Turn a plugin off (`-p no:NAME`) or on (`-p NAME`).
     option
@@ -54,8 +61,12 @@ def train(
     """
     if resume and run_dir is None:
         raise HooklineError("--resume needs --run-dir, the folder of the run to go on with")
-    settings = read_settings(plugin_arguments=plugin, option_arguments=option)
+    recorded = read_config(run_dir) if run_dir is not None and resume and (run_dir / CONFIG).exists() else {}
+    task = task or _recorded_task(recorded, run_dir)
     folder = run_dir or _new_folder(task)
+    settings = read_settings(
+        plugin_arguments=plugin, option_arguments=option, recorded=folder / CONFIG if recorded else None
+    )
     given = {"epochs": epochs, "seed": seed}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     console = Console(stderr=True, highlight=False)
@@ -65,15 +76,55 @@ def train(
         handlers=[RichHandler(console=console, show_path=False, log_time_format="%H:%M:%S")],
     )
     logging.getLogger("jax").setLevel(logging.WARNING)
-    from hookline.training.run import train as run_task
 
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True, markup=False)
+
+    if recorded:
+        for line in _what_is_resumed(folder, recorded, changes, settings):
+            say(line)
+    run_task = _import_training(say)
+    began = Began()
+    command = ["hookline", "train", task, "--run-dir", str(folder), "--resume"]
+    hint = _how_to_go_on(folder, [*command, *_arguments(changes, plugin, option, profile_plugins)])
     try:
-        trainer = run_task(task, run_dir=folder, resume=resume, settings=settings, profile=profile_plugins, **changes)
+        trainer = run_task(
+            task, run_dir=folder, resume=resume, settings=settings, profile=profile_plugins, hooks=[began], **changes
+        )
     except KeyboardInterrupt:
-        console.print(f"stopped. {_how_to_go_on(task, folder)}", soft_wrap=True, markup=False)
+        say(f"stopped. {hint()}")
         sys.exit(130)
+    except Terminated as error:
+        say(f"{error}. {hint()}")
+        raise
+    except Exception:
+        if began:
+            say(f"the run has failed. {hint()}")
+        raise
     if trainer.ranks.rank == 0:
         print_outcome(trainer, folder, Console(highlight=False))
+
+
+class Began:
+    """Knows whether the run has begun: before that there is nothing to go on with."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+
+    @hookimpl
+    def pre_training(self) -> None:
+        self._has_begun = True
+
+    def __bool__(self) -> bool:
+        return self._has_begun
+
+
+def _recorded_task(recorded: dict[str, Any], run_dir: Path | None) -> str:
+    if isinstance(recorded.get("task"), str):
+        return str(recorded["task"])
+    if run_dir is not None and recorded:
+        raise HooklineError(f"the run in {run_dir} was not started by the name of a task: name the task to go on with")
+    raise HooklineError("say what to train: hookline train TASK, such as cartpole, arithmetic or path/to/file.py:NAME")
 
 
 def _new_folder(task: str) -> Path:
@@ -81,7 +132,42 @@ def _new_folder(task: str) -> Path:
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _how_to_go_on(task: str, folder: Path) -> str:
-    if not (folder / "checkpoints").is_dir():
-        return "Nothing was saved, so there is nothing to go on with."
-    return "Go on with " + shlex.join(["hookline", "train", task, "--run-dir", str(folder), "--resume"])
+def _import_training(say: Callable[[str], None]) -> Callable[..., Any]:
+    """Import torch, which takes a while. Ctrl-C in there may come out as another error of what is being imported."""
+    try:
+        from hookline.training.run import train
+    except BaseException as error:
+        link: BaseException | None = error
+        while link is not None and not isinstance(link, KeyboardInterrupt):
+            link = link.__cause__ or link.__context__
+        if link is None:
+            raise
+        say("stopped before the run began.")
+        sys.exit(130)
+    return train
+
+
+def _what_is_resumed(folder: Path, recorded: dict[str, Any], changes: dict[str, Any], settings: Settings) -> list[str]:
+    before = recorded.get("trainer", {})
+    changed = [f"changed: {key} {before.get(key)} -> {now}" for key, now in changes.items() if before.get(key) != now]
+    return [f"resuming with the config recorded in {folder / CONFIG}", *changed, *settings.notes]
+
+
+def _arguments(changes: dict[str, Any], plugins: Sequence[str], options: Sequence[str], profile: bool) -> list[str]:
+    """What was said of this run besides its task and folder, secrets redacted: they must be given again."""
+    arguments = [part for name, value in changes.items() for part in (f"--{name}", str(value))]
+    arguments += [part for plugin in plugins for part in ("-p", plugin)]
+    for option in options:
+        path, equals, value = option.partition("=")
+        key = path.rpartition(".")[2]
+        arguments += ["-o", f"{path}{equals}{redact({key: value})[key]}"]
+    return [*arguments, "--profile-plugins"] if profile else arguments
+
+
+def _how_to_go_on(folder: Path, command: Sequence[str]) -> Callable[[], str]:
+    def hint() -> str:
+        if not (folder / "checkpoints").is_dir():
+            return "Nothing was saved, so there is nothing to go on with."
+        return f"Go on with {shlex.join(command)}"
+
+    return hint

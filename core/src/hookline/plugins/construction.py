@@ -9,14 +9,16 @@ from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from hookline.plugins.emitters import Emit
 from hookline.plugins.errors import ConfigFault, PluginError, did_you_mean
 from hookline.plugins.faults import ErrorPolicy
 from hookline.plugins.manager import Overrides
-from hookline.plugins.settings import Settings
+from hookline.plugins.settings import Settings, is_redacted
 from hookline.plugins.validation import field_names, validation_faults
 from hookline_hookspecs import At, Cycle, Every, Schedule
+from hookline_hookspecs.redaction import redact
 
 __all__ = ["Blueprint"]
 
@@ -75,6 +77,10 @@ class Blueprint:
     def read_options(self, settings: Settings) -> list[ConfigFault]:
         """Validate what the settings say, and return all that is wrong with it."""
         values = {k: v for k, v in settings.options.get(self.name, {}).items() if k not in self._our_keys()}
+        recorded = settings.recorded.get(self.name, {})
+        known = field_names(self.options_model)
+        # A run may have begun with another version of the plugin, which had other options.
+        values = {k: v for k, v in values.items() if k in known or k not in recorded}
         if self.options_model is None:
             return [
                 ConfigFault(settings.option_origin(self.name, [key]), f"plugin {self.name!r} takes no options")
@@ -86,7 +92,20 @@ class Blueprint:
             return validation_faults(
                 error, self.options_model, lambda path: settings.option_origin(self.name, path or ["options"])
             )
-        return []
+        now = redact(to_jsonable_python(self.options, fallback=repr))
+        return [
+            ConfigFault(
+                f"{self.name}.{key}",
+                "a secret is in it, which is not written down, so a resumed run must be given it again: "
+                f"-o {self.name}.{key}=..., or in the environment or the settings",
+            )
+            for key, before in recorded.items()
+            if is_redacted(before) and key not in values and key in known and now.get(key) != before
+        ]
+
+    def overrides_in(self, settings: Settings) -> dict[str, Any]:
+        """What the settings say under the keys that every plugin has."""
+        return {k: v for k, v in settings.options.get(self.name, {}).items() if k in self._our_keys()}
 
     def build(self, emit: Emit) -> Any:
         """Make the plugin."""
@@ -111,7 +130,7 @@ class Blueprint:
         :param clocks: the clock of each event.
         """
         faults: list[ConfigFault] = []
-        values = {k: v for k, v in settings.options.get(self.name, {}).items() if k in self._our_keys()}
+        values = self.overrides_in(settings)
 
         def fault(path: list[str], problem: str) -> None:
             faults.append(ConfigFault(settings.option_origin(self.name, path), problem))

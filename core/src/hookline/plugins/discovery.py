@@ -93,6 +93,8 @@ class PluginRecord:
     constraints: Constraints = field(default_factory=Constraints)
     options: Any = None
     """Its validated options, an instance of the model that it declares."""
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """What the user says of its schedule and error policy."""
 
     @property
     def name(self) -> str:
@@ -302,7 +304,7 @@ class PluginLoader:
         blueprint = self._blueprints[record.name]
         record.constraints = constraints_of(blueprint.target, record.name)
         faults = blueprint.read_options(self.settings)
-        record.options = blueprint.options
+        record.options, record.overrides = blueprint.options, blueprint.overrides_in(self.settings)
         if faults:
             self._fail_by_config([record], faults)
 

@@ -34,7 +34,7 @@ class PluginListing:
     before: list[str]
     requires: list[str]
     options: dict[str, Any]
-    """Its options with their defaults; secrets are not among them."""
+    """Its options with their defaults, and the schedule and error policy that the user gave it; no secrets."""
 
 
 def list_plugins(manager: PluginManager, records: Iterable[PluginRecord]) -> list[PluginListing]:
@@ -57,5 +57,5 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
         after=list(record.constraints.after),
         before=list(record.constraints.before),
         requires=list(record.constraints.requires),
-        options=redact(to_jsonable_python(record.options, fallback=repr) or {}),
+        options=redact({**(to_jsonable_python(record.options, fallback=repr) or {}), **record.overrides}),
     )

@@ -1,10 +1,11 @@
-"""What the user wants of plugins, from four places; where two say something of one thing, the later wins.
+"""What the user wants of plugins, from five places; where two say something of one thing, the later wins.
 
 1. `[tool.hookline]` in the nearest pyproject.toml that has it
 2. `hookline.toml` beside it (the same keys, at the top level)
 3. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW and HOOKLINE_REQUIRED (names with commas between), HOOKLINE_STRICT,
    and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.wandb=true")
-4. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
+4. for a run that is resumed, the `config.json` of its folder: the options that it began with, and what was off then
+5. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
 
 A plugin is named by its name, or by `name@distribution` where two distributions bring one of that name. Every setting
 remembers where it came from. Faults are collected, not raised, so that all can be shown at once.
@@ -13,6 +14,7 @@ remembers where it came from. Faults are collected, not raised, so that all can 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import shlex
 import tomllib
@@ -27,8 +29,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from hookline.plugins.errors import ConfigFault, did_you_mean
 from hookline.plugins.validation import validation_faults
+from hookline_hookspecs.redaction import REDACTED, redact
 
-__all__ = ["Settings", "read_settings"]
+__all__ = ["Settings", "is_redacted", "read_settings"]
 
 ENVIRONMENT: Final = {
     "HOOKLINE_DISABLE": "disable",
@@ -72,6 +75,10 @@ class Settings:
     mentions: list[tuple[str, str]] = field(default_factory=list)
     """Every plugin name that is used, and where."""
     faults: list[ConfigFault] = field(default_factory=list)
+    recorded: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The options that a resumed run began with, by plugin and key, secrets redacted."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know of options that differ from those recorded."""
 
     def option_origin(self, plugin: str, path: Sequence[str | int]) -> str:
         """Where the option at `path` comes from, down to the key; where it would go, for one that is missing."""
@@ -125,9 +132,34 @@ class Settings:
         return f"not among those allowed by {next(iter(self.allowed.values()), 'an empty allow-list')}"
 
     def set_option(self, plugin: str, key: str, value: Any, where: str) -> None:
+        if is_redacted(value):
+            problem = f"{REDACTED} stands for a secret that is not shown: give the secret itself"
+            self.faults.append(ConfigFault(where, problem))
+            return
         options = self.options.setdefault(plugin, {})
-        options[key] = _merged(options.get(key), value)
+        before, options[key] = options.get(key), _merged(options.get(key), value)
         self.origins[plugin, key] = where
+        if key in self.recorded.get(plugin, {}) and options[key] != before:
+            shown = [json.dumps(redact({key: own})[key], default=str) for own in (before, options[key])]
+            self.notes.append(f"changed: {plugin}.{key} {' -> '.join(shown)}")
+
+    def add_recorded(self, plugins: Mapping[str, Any], disabled: Iterable[str], where: str) -> None:
+        """Take in what a run began with. It is no mention: a plugin may have been uninstalled since."""
+        for name in disabled:
+            self.disabled.setdefault(_selector(name), f"{where}: disabled")
+        for plugin, own in plugins.items():
+            self.recorded[plugin] = dict(own.get("options", {}))
+            for key, value in self.recorded[plugin].items():
+                if is_redacted(value):
+                    continue  # what the files and the environment say of it holds, or the option must be given again
+                options = self.options.setdefault(plugin, {})
+                if key in options and options[key] != value:
+                    self.notes.append(
+                        f"{self.origins[plugin, key]} is not used: the run goes on with {key} = {json.dumps(value)}, "
+                        f"as recorded; change it by -o {plugin}.{key}=..."
+                    )
+                options[key] = value
+                self.origins[plugin, key] = f"{where}: plugins.{plugin}.options.{key}"
 
 
 def read_settings(
@@ -136,12 +168,19 @@ def read_settings(
     environ: Mapping[str, str] | None = None,
     plugin_arguments: Iterable[str] = (),
     option_arguments: Iterable[str] = (),
+    recorded: Path | None = None,
 ) -> Settings:
-    """Read all four places, beginning with the config files of `folder` (default: here) or the nearest above it."""
+    """Read all places, beginning with the config files of `folder` (default: here) or the nearest above it.
+
+    :param recorded: the `config.json` of a run that is to go on as it began.
+    """
     settings = Settings()
     for path, table, prefix in _find_config(folder or Path.cwd(), settings.faults):
         _add_table(settings, table, f"{_shown(path)}: {prefix}")
     _add_environment(settings, os.environ if environ is None else environ)
+    if recorded is not None:
+        config = json.loads(recorded.read_text(encoding="utf-8"))
+        settings.add_recorded(config.get("plugins", {}), config.get("disabled", ()), _shown(recorded))
     for argument in plugin_arguments:
         if argument.startswith("no:"):
             settings.disable(argument.removeprefix("no:"), f"-p {argument}")
@@ -150,6 +189,15 @@ def read_settings(
     for argument in option_arguments:
         _add_option_argument(settings, argument, f"-o {argument}")
     return settings
+
+
+def is_redacted(value: Any) -> bool:
+    """Whether something in a value is a secret that was not written down."""
+    if isinstance(value, Mapping):
+        return any(map(is_redacted, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(is_redacted, value))
+    return isinstance(value, str) and REDACTED in value
 
 
 def _selector(text: str) -> str:

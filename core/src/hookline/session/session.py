@@ -83,8 +83,10 @@ class Session:
 
     def _claim_folder(self, cleanup: ExitStack) -> None:
         config, run_dir = getattr(self.state, "config", {}), getattr(self.state, "run_dir", None)
-        active = [own for own in list_plugins(self.plugins, self.plugins.installed) if own.state == "active"]
+        installed = list_plugins(self.plugins, self.plugins.installed)
+        active = [own for own in installed if own.state == "active"]
         config["plugins"] = {own.name: {"version": own.version, "options": own.options} for own in active}
+        config["disabled"] = sorted({own.name for own in installed if own.state == "disabled"} - {*config["plugins"]})
         if run_dir is not None and self.plugins.rank == 0:
             cleanup.enter_context(claimed_run_folder(run_dir, resume=self._resume))
             self._write_config = partial(write_config, run_dir, config)

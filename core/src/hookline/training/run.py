@@ -11,6 +11,7 @@ from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import Settings
 from hookline.session.opening import plugins_for_a_run
 from hookline.training.config import TrainerConfig
+from hookline.training.runs import recorded_config
 from hookline.training.tasks import Task, find_task
 from hookline.training.tasks.finding import full_name
 from hookline.training.trainer import Trainer
@@ -39,7 +40,8 @@ def train(
     :param hooks: whatever `Trainer.add_hook` takes, besides the plugins.
     :param settings: which installed plugins are wanted, and how (default: those of this folder and environment).
     :param profile: measure what each plugin costs: a table in the end, and a trace in the run's folder.
-    :param changes: fields of the config, such as `epochs=5` or `run_dir=Path("runs/mine")`.
+    :param changes: fields of the config, such as `epochs=5` or `run_dir=Path("runs/mine")`. With `resume=True` and the
+        name of a task, all other fields are as the run began; a config or a task that you give is used as it is.
     """
     parts = {"curriculum": curriculum, "policy": policy, "dataset": dataset, "validation_dataset": validation_dataset}
     with plugins_for_a_run(settings=settings, profile=profile) as plugins:
@@ -64,4 +66,7 @@ def train(
 def _trainer_of_task(what: str | Task, plugins: PluginManager, changes: dict[str, Any]) -> Trainer:
     if isinstance(what, Task):
         return what.trainer(plugins, **changes)
-    return find_task(what, plugins).trainer(plugins, task=full_name(what), **changes)
+    task, name = find_task(what, plugins), full_name(what)
+    if changes.get("resume") and changes.get("run_dir") is not None:
+        task = replace(task, config=recorded_config(task.config, name, changes["run_dir"]))
+    return task.trainer(plugins, task=name, **changes)
