@@ -1,0 +1,74 @@
+"""`hookline train` when a run ends before its time: it says how to go on."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hookline_checkpoint")
+
+from hookline.cli import main
+
+ENDS_EARLY = """
+import os, signal
+from hookline import hookimpl
+from hookline.training.tasks.addition import addition
+
+class Ends:
+    critical = True
+
+    def __init__(self, how):
+        self.how = how
+
+    @hookimpl(trylast=True)
+    def on_epoch_start(self, state):
+        if state.epoch == 2:
+            self.how()
+
+def task(how):
+    def build(config, plugins):
+        plugins.register(Ends(how))
+        return addition.build(config, plugins)
+    return build
+
+fails = task(lambda: [][0])
+terminated = task(lambda: os.kill(os.getpid(), signal.SIGTERM))
+hung_up = task(lambda: os.kill(os.getpid(), signal.SIGHUP))
+"""
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "said"),
+    [
+        ("fails", IndexError, "the run has failed."),
+        ("terminated", SystemExit, "terminated by SIGTERM."),
+        ("hung_up", SystemExit, "terminated by SIGHUP."),
+    ],
+)
+def test_a_run_that_ends_early_says_how_to_go_on_without_its_secrets(
+    task: str, error: type[BaseException], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ending_early.py").write_text(ENDS_EARLY)
+    name, folder = f"{tmp_path}/ending_early.py:{task}", tmp_path / "run"
+    started = ["-p", "no:evaluation", "-o", "checkpoint.every=1", "-o"]
+    with pytest.raises(error) as caught:
+        main(
+            ["train", name, "--run-dir", str(folder), "--epochs", "3", *started, "status.component=http://me:pw@host/"]
+        )
+    if isinstance(caught.value, SystemExit):
+        assert caught.value.code == 128 + signal.Signals[said.split()[-1].rstrip(".")]
+    errors = capsys.readouterr().err
+    command = f"hookline train {name} --run-dir {folder} --resume --epochs 3 {' '.join(started)}"
+    assert f"{said} Go on with {command} 'status.component=http://********@host/'\n" in errors
+
+
+def test_a_run_that_never_began_says_nothing_of_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(SystemExit):
+        main(["train", "addition", "--run-dir", str(tmp_path)])
+    errors = capsys.readouterr().err
+    assert "holds a run already" in errors
+    assert "Go on with hookline" not in errors
