@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("hookline_checkpoint")
 
 from hookline.cli import main
+
+if TYPE_CHECKING:
+    from conftest import Site
 
 ENDS_EARLY = """
 import os, signal
@@ -72,3 +76,23 @@ def test_a_run_that_never_began_says_nothing_of_going_on(tmp_path: Path, capsys:
     errors = capsys.readouterr().err
     assert "holds a run already" in errors
     assert "Go on with hookline" not in errors
+
+
+FAULTY = {
+    "no-self": "class Plugin:\n    @hookimpl\n    def on_epoch_end(): ...\n",
+    "base-exception": "class Odd(BaseException): ...\nraise Odd('at import')\n",
+    "not-made": "class Plugin:\n    def __init__(self): raise SystemExit(0)\n",
+    "leaves": "class Plugin:\n    @hookimpl\n    def register_tasks(self): raise SystemExit(0)\n",
+    "leaves-late": "class Plugin:\n    @hookimpl\n    def post_training_step(self): raise SystemExit(0)\n",
+}
+
+
+def test_a_run_goes_on_without_the_plugins_that_are_faulty(
+    site: Site, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, source in FAULTY.items():
+        site.install(name, source, distribution=f"faulty-{name}", version="2.1")
+    main(["train", "addition", "--epochs", "1", "--run-dir", "run"])
+    assert "1 epochs, 8 gradient steps" in capsys.readouterr().out
+    for name in FAULTY:
+        assert f"plugin {name!r} (faulty-{name} 2.1) " in caplog.text
