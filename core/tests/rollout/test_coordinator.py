@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hookline.rollout import create_rollout_coordinator
+from hookline.rollout.coordination.messages import Message, episode_message, episode_of, pack, unpack
+from hookline.rollout.coordination.pool import WorkerDeath
 from hookline.rollout.errors import LessonError, RolloutError
-from hookline_hookspecs import EpisodeBatch
+from hookline_hookspecs import Episode, EpisodeBatch
 
 
 def make_text_parts():
@@ -155,7 +163,9 @@ def test_an_episode_that_kills_every_worker_is_given_up_with_an_error() -> None:
 
     with (
         create_rollout_coordinator(Deadly, lambda: str, "ppo", 2, episodes_per_collect=1) as coordinator,
-        pytest.raises(RolloutError, match="episode 0: 3 rollout workers died of it, the last exit status 9"),
+        pytest.raises(
+            RolloutError, match="'Deadly', episode 0: 3 rollout workers died of it, the last with exit status 9"
+        ),
     ):
         coordinator.collect()
 
@@ -171,7 +181,7 @@ def test_an_environment_that_raises_is_an_error_that_names_the_episode(num_worke
 
     with (
         create_rollout_coordinator(Broken, lambda: str, "ppo", num_workers) as coordinator,
-        pytest.raises(RolloutError, match=r"episode \d+, step 0: the environment raised KeyError: 'door'"),
+        pytest.raises(RolloutError, match=r"'Broken', episode \d+, step 0: raised KeyError: 'door'"),
     ):
         coordinator.collect()
 
@@ -195,10 +205,26 @@ def test_after_an_error_the_next_collection_is_not_confused_by_the_last(tmp_path
         assert [episode.reward for episode in coordinator.collect()] == [1.0] * 4
 
 
-def outcome(*answer):
-    class Odd:
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_environment_that_exits_is_an_error_and_no_silent_end(num_workers: int) -> None:
+    class Exits:
         def reset(self):
             return "", {}
+
+        def step(self, action):
+            sys.exit(0)
+
+    with (
+        create_rollout_coordinator(Exits, lambda: str, "ppo", num_workers) as coordinator,
+        pytest.raises(RolloutError, match=r"'Exits', episode \d+, step 0: raised SystemExit: 0"),
+    ):
+        coordinator.collect()
+
+
+def outcome(*answer, first=""):
+    class Odd:
+        def reset(self):
+            return first, {}
 
         def step(self, action):
             return answer
@@ -206,19 +232,180 @@ def outcome(*answer):
     return Odd
 
 
+def seen(obs):
+    return outcome(obs, 1.0, False, False, {}, first=np.zeros(2))
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        (outcome("", float("nan"), True, False, {}), "episode 0, step 0: the environment gave the reward nan"),
-        (
-            outcome("", 1.0, True, {}),
-            r"episode 0, step 0: step\(\) must give \(obs, reward, terminated",
+        *(
+            (outcome("", reward, True, False, {}), f"'Odd', episode 0, step 0: the reward is {shown}; a reward must be")
+            for reward, shown in [
+                (float("nan"), "nan"),
+                (float("inf"), "inf"),
+                (10**400, r"10{99}\.\.\."),
+                (1e300, "1e\\+300"),
+                (None, "None"),
+                ("1.0", "'1.0'"),
+                ([1.0, [2.0]], r"\[1.0, \[2.0\]\]"),
+                (np.ones(1), r"array\(\[1.\]\)"),
+            ]
         ),
+        (outcome("", 1.0, True, {}), r"'Odd', episode 0, step 0: step\(\) must give \(obs, reward, terminated"),
+        (outcome("", 1.0, np.ones(2), False, {}), "'Odd', episode 0, step 0: raised ValueError: The truth value"),
+        (outcome(first=np.array([1.0, np.nan])), r"'Odd', episode 0, reset: the observation is \[1.0, nan\]; it must"),
+        (outcome(first=None), "'Odd', episode 0, reset: the observation is None; it must be finite numbers"),
+        (
+            seen([1.0, np.nan]),
+            r"episode 0, step 0: the observation is \[1.0, nan\]; it must be finite numbers of shape",
+        ),
+        (seen([1.0, np.inf]), r"episode 0, step 0: the observation is \[1.0, inf\]; it must be finite"),
+        (seen([[1.0], [2.0, 3.0]]), r"step 0: the observation is \[\[1.0\], \[2.0, 3.0\]\]; it must be finite"),
+        (seen("left"), "step 0: the observation is 'left'; it must be finite numbers"),
+        (seen(None), "step 0: the observation is None; it must be finite numbers"),
+        (seen(np.zeros(3)), r"step 0: the observation has shape \(3,\); it must be finite numbers of shape \(2,\)"),
+        (outcome(3, 1.0, False, False, {}), "step 0: the observation is 3; it must be a text, as the first one was"),
     ],
 )
 def test_what_is_no_outcome_is_an_error_that_says_where(environment, message: str) -> None:
     with create_rollout_coordinator(environment, lambda: str) as coordinator, pytest.raises(LessonError, match=message):
         coordinator.collect()
+
+
+def test_actions_that_make_no_array_are_an_error_that_names_the_episode() -> None:
+    growing = iter(range(1, 9))
+
+    with (
+        create_rollout_coordinator(
+            outcome(np.zeros(2), 1.0, False, False, {}, first=np.zeros(2)),
+            lambda: lambda obs: [0.0] * next(growing),
+            max_episode_steps=2,
+        ) as coordinator,
+        pytest.raises(LessonError, match=r"'Odd', episode 0: 'actions' must have the same shape at every step, got \["),
+    ):
+        coordinator.collect()
+
+
+def test_an_environment_may_read_the_standard_input_and_print() -> None:
+    class Nosy:
+        def reset(self):
+            return "", {}
+
+        def step(self, action):
+            read = len(os.read(0, 100)) + len(sys.stdin.read())
+            print("a message?")
+            os.write(1, b"\x00" * 100)
+            return "", float(read), True, False, {}
+
+    with create_rollout_coordinator(Nosy, lambda: str, "ppo", 2, episodes_per_collect=4) as coordinator:
+        assert [episode.reward for episode in coordinator.collect()] == [0.0] * 4
+        assert coordinator.deaths == []
+
+
+@pytest.mark.parametrize("forked_by", ["python", "c"])
+def test_what_an_environment_forks_does_not_hide_the_death_of_its_worker(tmp_path: Path, forked_by: str) -> None:
+    forked = tmp_path / "forked"
+
+    class Forks:
+        def reset(self):
+            return "", {}
+
+        def step(self, action):
+            if not forked.exists():
+                pid = os.fork() if forked_by == "python" else ctypes.CDLL(None).fork()
+                if pid == 0:
+                    while True:
+                        time.sleep(60)
+                forked.write_text(str(pid))
+                os._exit(3)
+            return "", 1.0, True, False, {}
+
+    with create_rollout_coordinator(
+        Forks, lambda: str, "ppo", 1, episodes_per_collect=2, timeout_seconds=600
+    ) as coordinator:
+        assert [episode.reward for episode in coordinator.collect()] == [1.0] * 2
+        assert [death.how for death in coordinator.deaths] == ["exit status 3"]
+    if sys.platform == "linux":
+        wait_until_gone(int(forked.read_text()))
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z":
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.02)
+
+
+def test_an_environment_that_hangs_once_has_its_episode_played_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker = tmp_path / "hung"
+
+    class HangsOnce:
+        def reset(self):
+            return "", {}
+
+        def step(self, action):
+            if not marker.exists():
+                marker.touch()
+                time.sleep(600)
+            return "", 1.0, True, False, {}
+
+    with create_rollout_coordinator(
+        HangsOnce, lambda: str, "ppo", 1, episodes_per_collect=2, timeout_seconds=2
+    ) as coordinator:
+        (hung,) = coordinator.worker_pids
+        assert [episode.reward for episode in coordinator.collect()] == [1.0] * 2
+        assert coordinator.deaths == [WorkerDeath(0, "no answer in 2 s", 0)]
+    assert "rollout worker 0 died (no answer in 2 s) while playing episode 0: replaced" in caplog.text
+    with pytest.raises(ProcessLookupError):
+        os.kill(hung, 0)
+
+
+def test_an_environment_that_always_hangs_is_an_error_that_says_what_to_set() -> None:
+    class Hangs:
+        def reset(self):
+            time.sleep(600)
+
+    with (
+        create_rollout_coordinator(Hangs, lambda: str, "ppo", 2, timeout_seconds=0.2) as coordinator,
+        pytest.raises(RolloutError) as caught,
+    ):
+        coordinator.collect()
+    assert re.match(r"environment 'Hangs', episode \d: 3 rollout workers died of it", str(caught.value))
+    assert (
+        "the last with no answer in 0.2 s; give it longer with create_rollout_coordinator(timeout_seconds=...)"
+        in str(caught.value)
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process whose interpreter lock is held")
+@pytest.mark.parametrize("hang", ["time.sleep(600)", "re.match('(a+)+$', 'a' * 60 + 'b')"])
+def test_workers_do_not_outlive_a_killed_coordinator_while_an_environment_hangs(tmp_path: Path, hang: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import re, os, sys, time
+            from hookline.rollout import create_rollout_coordinator
+
+            class Hangs:
+                def reset(self):
+                    print("hung", file=sys.stderr, flush=True)
+                    {hang}
+
+            coordinator = create_rollout_coordinator(Hangs, lambda: str, "ppo", 2)
+            coordinator.collect()
+            """
+        )
+    )
+    with subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True) as coordinator:
+        assert coordinator.stderr is not None
+        assert [coordinator.stderr.readline() for _ in range(2)] == ["hung\n"] * 2
+        coordinator.kill()
+        # The workers hold the standard error that is read here to its end: this returns when the last of them is gone.
+        coordinator.communicate(timeout=60)
 
 
 def test_a_factory_that_fails_in_the_worker_is_an_error_with_its_traceback() -> None:
@@ -247,6 +434,8 @@ def test_an_unknown_algorithm_and_senseless_numbers_are_errors() -> None:
         create_rollout_coordinator(object, object, "ppoo")
     with pytest.raises(RolloutError, match="num_workers must be at least 1, got 0"):
         create_rollout_coordinator(object, object, "ppo", 0)
+    with pytest.raises(RolloutError, match="timeout_seconds must be greater than 0 or None, got 0"):
+        create_rollout_coordinator(object, object, timeout_seconds=0)
 
 
 def test_a_closed_coordinator_leaves_no_process_and_says_so() -> None:
@@ -288,3 +477,46 @@ def test_a_script_without_a_main_guard_works_and_its_workers_end_with_it(tmp_pat
     # The workers hold the standard error that is read here to its end: this returns when the last of them is gone.
     result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert result.stdout == "32.0\n"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+WHOLE = pack(Message({"episode": 3}, {"obs": np.arange(6.0).reshape(2, 3), "logprobs": np.zeros(2)}))
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    with pytest.raises(RolloutError, match="are not a message"):
+        unpack(data)
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255), st.integers(0, len(WHOLE)))
+def test_a_damaged_message_is_refused_or_read_but_never_anything_else(place: int, flip: int, length: int) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[place] ^= flip
+    for data in (bytes(damaged), WHOLE[:length]):
+        try:
+            assert isinstance(unpack(data), Message)
+        except RolloutError as error:
+            assert "are not a message" in str(error)
+
+
+@given(st.dictionaries(st.sampled_from(["prompt", "response", "reference", "reward", "metadata"]), JSON))
+def test_facts_that_are_no_episode_are_refused(facts: dict) -> None:
+    try:
+        assert isinstance(episode_of(unpack(pack(Message(facts)))), Episode)
+    except RolloutError as error:
+        assert "is not an episode" in str(error)
+
+
+@given(st.text(), st.floats(allow_nan=False, allow_infinity=False), st.dictionaries(st.text(), JSON))
+def test_an_episode_arrives_as_it_was_sent(text: str, reward: float, metadata: dict) -> None:
+    sent = Episode(text, text, text, reward, np.zeros(2), {"file": np.ones(3)}, metadata)
+    arrived = episode_of(unpack(pack(episode_message(0, sent))))
+    assert (arrived.prompt, arrived.response, arrived.reference, arrived.reward) == (text, text, text, reward)
+    assert json.dumps(arrived.metadata) == json.dumps(metadata)
+    assert arrived.logprobs.tolist() == [0.0, 0.0]
+    assert arrived.arrays["file"].tolist() == [1.0] * 3

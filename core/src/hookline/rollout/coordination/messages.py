@@ -1,72 +1,60 @@
-"""How a coordinator and its worker processes talk: JSON for the facts and NumPy's own format for arrays.
+"""What a coordinator and its worker processes tell each other: JSON for the facts and NumPy's own format for arrays.
 
-A message is three lengths of eight bytes (facts, arrays, code), then the three. Only `code` is a pickle: the two
-functions that a worker starts with, which travel once, from the coordinator to the process it has started itself.
+A message is one NumPy archive without pickles, its facts among the arrays. The two functions that a worker starts with
+travel as bytes, pickled by cloudpickle, from the coordinator to the process that it has started itself.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 
 from hookline.rollout.errors import RolloutError
 from hookline_hookspecs import Episode
 
-__all__ = ["Message", "episode_message", "episode_of", "read_message", "write_message"]
+__all__ = ["Message", "episode_message", "episode_of", "pack", "unpack"]
 
-HEADER: Final = struct.Struct("<QQQ")
+FACTS: Final = "facts"
+PREFIX: Final = "array/"
+"""Before the name of each array, which may be any text."""
 
 
 @dataclass(frozen=True)
 class Message:
     facts: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    code: bytes = b""
 
 
-def write_message(stream: BinaryIO, message: Message) -> None:
-    facts = json.dumps(message.facts).encode()
-    arrays = io.BytesIO()
-    if message.arrays:
-        np.savez(arrays, allow_pickle=False, **message.arrays)
-    packed = arrays.getvalue()
-    stream.write(HEADER.pack(len(facts), len(packed), len(message.code)) + facts + packed + message.code)
-    stream.flush()
+def pack(message: Message) -> bytes:
+    facts = np.frombuffer(json.dumps(message.facts).encode(), np.uint8)
+    archive = io.BytesIO()
+    np.savez(archive, allow_pickle=False, facts=facts, **{PREFIX + name: a for name, a in message.arrays.items()})
+    return archive.getvalue()
 
 
-def read_message(stream: BinaryIO) -> Message | None:
-    """The next message, or None when the other side is gone."""
-    header = _read(stream, HEADER.size)
-    if header is None:
-        return None
-    parts = [_read(stream, length) for length in HEADER.unpack(header)]
-    if None in parts:
-        return None
-    facts, packed, code = parts
-    assert facts is not None
-    arrays = {}
-    if packed:
-        with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
+def unpack(data: bytes) -> Message:
+    """Read a message; raises `RolloutError` for bytes that are none."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    return Message(json.loads(facts), arrays, code or b"")
+        facts = json.loads(arrays.pop(FACTS).tobytes())
+        if not isinstance(facts, dict):
+            raise ValueError("the facts are no object")
+        return Message(facts, {name.removeprefix(PREFIX): array for name, array in arrays.items()})
+    except Exception as error:  # NumPy, zipfile and zlib each have several for data that is damaged
+        raise RolloutError(
+            f"{len(data)} bytes between coordinator and worker are not a message: {type(error).__name__}: {error}"
+        ) from error
 
 
-def _read(stream: BinaryIO, length: int) -> bytes | None:
-    data = stream.read(length)
-    return data if len(data) == length else None
-
-
-def episode_message(number: int, collection: int, episode: Episode) -> Message:
+def episode_message(number: int, episode: Episode) -> Message:
     """An episode on its way to the coordinator."""
     facts = {
-        "episode": number,
-        "collection": collection,
         "prompt": episode.prompt,
         "response": episode.response,
         "reference": episode.reference,
@@ -75,26 +63,35 @@ def episode_message(number: int, collection: int, episode: Episode) -> Message:
     }
     try:
         json.dumps(facts)
-    except TypeError as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise RolloutError(
             f"episode {number}: what reset() gave as info cannot travel between processes: {error}"
         ) from error
-    arrays = {f"arrays/{name}": array for name, array in episode.arrays.items()}
+    arrays = dict(episode.arrays)
     if episode.logprobs is not None:
         arrays["logprobs"] = episode.logprobs
     return Message(facts, arrays)
 
 
 def episode_of(message: Message) -> Episode:
-    """An episode that has arrived."""
-    facts = message.facts
-    prefix = "arrays/"
-    return Episode(
-        prompt=facts["prompt"],
-        response=facts["response"],
-        reference=facts["reference"],
-        reward=facts["reward"],
-        logprobs=message.arrays.get("logprobs"),
-        arrays={name.removeprefix(prefix): a for name, a in message.arrays.items() if name.startswith(prefix)},
-        metadata=facts["metadata"],
-    )
+    """An episode that has arrived; raises `RolloutError` when the message does not hold one."""
+    facts, arrays = message.facts, dict(message.arrays)
+    logprobs = arrays.pop("logprobs", None)
+    try:
+        return Episode(
+            prompt=_of(str, facts["prompt"]),
+            response=_of(str, facts["response"]),
+            reference=facts["reference"],
+            reward=float(facts["reward"]),
+            logprobs=logprobs,
+            arrays=arrays,
+            metadata=_of(dict, facts["metadata"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RolloutError(f"a worker's message is not an episode: {type(error).__name__}: {error}") from error
+
+
+def _of(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"a {type(value).__name__} in place of a {kind.__name__}")
+    return value

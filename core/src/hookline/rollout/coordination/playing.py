@@ -3,99 +3,131 @@
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hookline.rollout.errors import LessonError, RolloutError
+from hookline.rollout.environments.outcomes import attributed, checked_observation, checked_reward, shortened
+from hookline.rollout.errors import LessonError
 from hookline_hookspecs import Episode
 
-__all__ = ["play_episode"]
+__all__ = ["Player", "make_player"]
 
 
-def play_episode(
-    environment: Any, policy: Any, *, kept: Sequence[str], number: int, seed: int, max_steps: int
-) -> Episode:
-    """Play from `reset()` to the end.
+def make_player(env_fn: Callable[[], Any], policy_fn: Callable[[], Any]) -> Player:
+    """Call both functions; what they raise says which of them it was."""
+    with attributed("env_fn"):
+        environment = env_fn()
+    with attributed("policy_fn"):
+        policy = policy_fn()
+    return Player(environment, policy)
+
+
+class Player:
+    """Plays episodes of one policy in one environment.
 
     An environment has Gymnasium's `reset` and `step`. A policy is called with an observation and gives an action, or an
     action and a dictionary of what else it knows. Texts become the prompt and the response, all else arrays by name.
-
-    :param kept: what is kept of that dictionary, such as `logprob`.
-    :param number: the episode's, for messages.
     """
-    obs, info = _reset(environment, number, seed)
-    act = getattr(policy, "act", policy)
-    observations: list[Any] = []
-    actions: list[Any] = []
-    rewards: list[float] = []
-    extras: dict[str, list[Any]] = {}
-    terminated = truncated = False
-    while not (terminated or truncated):
-        where = f"episode {number}, step {len(rewards)}"
-        answer = _attributed(f"{where}: the policy", act, obs)
-        action, extra = answer if _has_extra(answer) else (answer, {})
-        observations.append(obs)
-        actions.append(action)
-        for name in kept:
-            if name in extra:
-                extras.setdefault(name, []).append(extra[name])
-        outcome = _attributed(f"{where}: the environment", environment.step, action)
-        if not isinstance(outcome, tuple) or len(outcome) != 5:
-            raise LessonError(f"{where}: step() must give (obs, reward, terminated, truncated, info), not {outcome!r}")
-        obs, reward, terminated, truncated, _ = outcome
-        if not math.isfinite(reward):
-            raise LessonError(f"{where}: the environment gave the reward {reward}; a reward must be a finite number")
-        rewards.append(float(reward))
-        truncated = bool(truncated) or len(rewards) >= max_steps
-    return _episode(observations, actions, rewards, extras, info, cut=bool(truncated and not terminated))
+
+    def __init__(self, environment: Any, policy: Any) -> None:
+        self._environment = environment
+        self._policy = policy
+        self._act = getattr(policy, "act", policy)
+        self.name = type(environment).__name__
+        """The environment's, for messages."""
+
+    def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        with attributed(f"the policy, version {version} of the weights"):
+            self._policy.update_weights(weights, version)
+
+    def close(self) -> None:
+        if hasattr(self._environment, "close"):
+            with attributed(f"environment {self.name!r}, close"):
+                self._environment.close()
+
+    def play(self, number: int, *, seed: int, kept: Sequence[str], max_steps: int) -> Episode:
+        """Play episode `number` from `reset()` to its end.
+
+        :param kept: what is kept of the policy's dictionary, such as `logprob`.
+        """
+        episode = f"environment {self.name!r}, episode {number}"
+        obs, info = self._reset(episode, seed)
+        shape = None if isinstance(obs, str) else np.shape(obs)
+        observations: list[Any] = []
+        actions: list[Any] = []
+        rewards: list[float] = []
+        extras: dict[str, list[Any]] = {}
+        terminated = truncated = False
+        while not (terminated or truncated):
+            where = f"{episode}, step {len(rewards)}"
+            with attributed(f"the policy in {where}"):
+                answer = self._act(obs)
+            action, extra = answer if _has_extra(answer) else (answer, {})
+            observations.append(obs)
+            actions.append(action)
+            for name in kept:
+                if name in extra:
+                    extras.setdefault(name, []).append(extra[name])
+            with attributed(where):
+                outcome = self._environment.step(action)
+                if not isinstance(outcome, tuple) or len(outcome) != 5:
+                    raise LessonError(
+                        f"{where}: step() must give (obs, reward, terminated, truncated, info), "
+                        f"not {shortened(outcome)}"
+                    )
+                terminated, truncated = bool(outcome[2]), bool(outcome[3])
+            rewards.append(checked_reward(outcome[1], partial(str, where)))
+            truncated = truncated or len(rewards) >= max_steps
+            if not (terminated or truncated):  # what follows an end is never seen
+                obs = _checked(outcome[0], shape, where)
+        numbers = {"obs": observations, "actions": actions, **extras}
+        arrays = {name: _array(values, f"{episode}: {name!r}") for name, values in numbers.items()}
+        return Episode(
+            prompt=observations[0] if isinstance(observations[0], str) else "",
+            response="".join(actions) if isinstance(actions[0], str) else "",
+            reference=info.pop("reference", None),
+            reward=sum(rewards),
+            logprobs=arrays.pop("logprob", None),
+            arrays={"rewards": np.asarray(rewards, np.float32), **{n: a for n, a in arrays.items() if a is not None}},
+            metadata={**info, "length": len(rewards), "truncated": truncated and not terminated},
+        )
+
+    def _reset(self, episode: str, seed: int) -> tuple[Any, dict[str, Any]]:
+        where = f"{episode}, reset"
+        with attributed(where):
+            takes_seed = "seed" in inspect.signature(self._environment.reset).parameters
+            answer = self._environment.reset(**({"seed": seed} if takes_seed else {}))
+            if not isinstance(answer, tuple) or len(answer) != 2:
+                raise LessonError(f"{where}: reset() must give (obs, info), not {shortened(answer)}")
+            info = dict(answer[1])
+        obs = answer[0]
+        return obs if isinstance(obs, str) else checked_observation(obs, None, partial(str, where)), info
 
 
-def _reset(environment: Any, number: int, seed: int) -> tuple[Any, dict[str, Any]]:
-    parameters = inspect.signature(environment.reset).parameters
-    arguments = {"seed": seed} if "seed" in parameters else {}
-    answer = _attributed(f"episode {number}: the environment", environment.reset, **arguments)
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise LessonError(f"episode {number}: reset() must give (obs, info), not {answer!r}")
-    return answer[0], dict(answer[1])
-
-
-def _attributed(who: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except Exception as error:
-        raise LessonError(f"{who} raised {type(error).__name__}: {error}") from error
+def _checked(obs: Any, shape: tuple[int, ...] | None, where: str) -> Any:
+    """An observation of the same kind as the episode's first: a text where `shape` is None, else such an array."""
+    if shape is not None:
+        return checked_observation(obs, shape, partial(str, where))
+    if not isinstance(obs, str):
+        raise LessonError(f"{where}: the observation is {shortened(obs)}; it must be a text, as the first one was")
+    return obs
 
 
 def _has_extra(answer: Any) -> bool:
     return isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)
 
 
-def _episode(
-    observations: list[Any],
-    actions: list[Any],
-    rewards: list[float],
-    extras: dict[str, list[Any]],
-    info: dict[str, Any],
-    *,
-    cut: bool,
-) -> Episode:
-    reference = info.pop("reference", None)
-    episode = Episode(
-        prompt=observations[0] if isinstance(observations[0], str) else "",
-        response="".join(actions) if isinstance(actions[0], str) else "",
-        reference=reference,
-        reward=sum(rewards),
-        arrays={"rewards": np.asarray(rewards, np.float32)},
-        metadata={**info, "length": len(rewards), "truncated": cut},
-    )
-    for name, values in {"obs": observations, "actions": actions, **extras}.items():
-        if not isinstance(values[0], str):
-            array = np.asarray(values)
-            if array.dtype.hasobject:
-                raise RolloutError(f"{name!r} of an episode cannot be an array: {values[0]!r}")
-            episode.arrays[name] = array
-    episode.logprobs = episode.arrays.pop("logprob", None)
-    return episode
+def _array(values: list[Any], where: str) -> np.ndarray | None:
+    """The values of an episode as one array; None for texts."""
+    if isinstance(values[0], str):
+        return None
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.hasobject:
+        raise LessonError(f"{where} must have the same shape at every step, got {shortened(values)}")
+    return array

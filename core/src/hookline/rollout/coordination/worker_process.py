@@ -1,73 +1,90 @@
-"""A worker process of the coordinator: `python -m hookline.rollout.coordination.worker_process`.
+"""A worker process of the coordinator: `python -m hookline.rollout.coordination.worker_process MESSAGES LIFE`.
 
-It reads messages from its standard input until that is closed, so it ends with whoever started it, however that ends.
+Both are descriptors. Messages have their own, so that an environment may read the standard input and print. LIFE is
+the reading end of a pipe whose other end the coordinator's process alone holds: when that process is gone, however it
+ended, the kernel kills this one and what its environment has started.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import sys
+import threading
 import traceback
-from typing import Any, BinaryIO
+from contextlib import suppress
+from multiprocessing.connection import Connection
 
 from hookline.extras import require
-from hookline.rollout.coordination.messages import Message, episode_message, read_message, write_message
-from hookline.rollout.coordination.playing import play_episode
+from hookline.rollout.coordination.messages import Message, episode_message, pack, unpack
+from hookline.rollout.coordination.playing import Player, make_player
 
 __all__ = ["main"]
 
 
-def main() -> None:
-    # What an environment prints must not end up among the messages.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+def main(messages: int, life: int) -> None:
+    end_with_coordinator(life)
+    os.set_inheritable(messages, False)
+    with Connection(messages) as connection:
+        # A process that the environment forks must not hold the connection open after this one has died.
+        os.register_at_fork(after_in_child=connection.close)
+        with suppress(OSError):
+            os.dup2(2, 1)  # what an environment prints is not among what the coordinator's process prints
+        with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the coordinator is gone or has closed
+            serve(connection)
+
+
+def end_with_coordinator(life: int) -> None:
+    """Kill this process's group when the pipe's other end closes, also while the main thread hangs."""
+    os.set_inheritable(life, False)
+    group = os.getpgrp()
+    if hasattr(fcntl, "F_SETSIG"):  # Linux sends the signal itself, whatever holds the interpreter's lock
+        fcntl.fcntl(life, fcntl.F_SETOWN, -group)
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def wait_for_the_end() -> None:
+        os.read(life, 1)
+        os.killpg(group, signal.SIGKILL)
+
+    threading.Thread(target=wait_for_the_end, name="hookline-coordinator-watch", daemon=True).start()
+
+
+def serve(connection: Connection) -> None:
+    """Make what is to play as the first request says, then answer each request with one message."""
+    player: Player | None = None
     try:
-        serve(sys.stdin.buffer, answers)
-    except BrokenPipeError:
-        pass  # the coordinator is gone
+        while True:
+            request = unpack(connection.recv_bytes())
+            try:
+                if player is None:
+                    player = _start(request)
+                    answer = Message({"environment": player.name})
+                else:
+                    answer = _play(player, request)
+            except Exception as error:  # raised again by the coordinator
+                answer = Message({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
+            connection.send_bytes(pack(answer))
     finally:
-        answers.close()
+        if player is not None:
+            player.close()
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    environment: Any = None
-    policy: Any = None
-    while (request := read_message(requests)) is not None:
-        facts = request.facts
-        try:
-            if facts["do"] == "start":
-                environment, policy = _start(request)
-                answer = Message({"started": True})
-            elif facts["do"] == "take_weights":
-                policy.update_weights(dict(request.arrays), facts["version"])
-                continue
-            else:
-                episode = play_episode(
-                    environment,
-                    policy,
-                    kept=facts["kept"],
-                    number=facts["episode"],
-                    seed=facts["seed"],
-                    max_steps=facts["max_steps"],
-                )
-                answer = episode_message(facts["episode"], facts["collection"], episode)
-        except Exception as error:  # raised again by the coordinator
-            answer = Message(
-                {
-                    "error": f"{type(error).__name__}: {error}",
-                    "traceback": traceback.format_exc(),
-                    "collection": facts.get("collection"),
-                }
-            )
-        write_message(answers, answer)
+def _play(player: Player, request: Message) -> Message:
+    facts = dict(request.facts)
+    if "version" in facts:
+        player.update_weights(dict(request.arrays), facts.pop("version"))
+    number = facts.pop("episode")
+    return episode_message(number, player.play(number, **facts))
 
 
-def _start(request: Message) -> tuple[Any, Any]:
+def _start(request: Message) -> Player:
     cloudpickle = require("cloudpickle", "a rollout worker process")
     sys.path[:] = request.facts["path"]
-    env_fn, policy_fn = cloudpickle.loads(request.code)
-    return env_fn(), policy_fn()
+    env_fn, policy_fn = cloudpickle.loads(request.arrays["code"].tobytes())
+    return make_player(env_fn, policy_fn)
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]), int(sys.argv[2]))
