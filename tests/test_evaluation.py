@@ -21,7 +21,7 @@ from hookline.plugins.settings import Settings
 from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
 from hookline.rewards import IntegratedRewardConfig
 from hookline.rollout import Curriculum, CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
-from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, TextTask, arithmetic_lessons
+from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, TextProblem, TextTask, arithmetic_lessons
 from hookline.testing import EventRecorder
 from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig
 from hookline.training.policy_evaluator import PolicyEvaluator
@@ -77,7 +77,7 @@ def test_a_run_with_evaluation_ends_with_the_weights_of_one_without(make: Any, t
     assert list((tmp_path / "replays").iterdir())
 
 
-def careless_checker(response: str, answer: str) -> float:
+def careless_checker(problem: TextProblem, response: str) -> float:
     """Draws from everybody's generators."""
     return float(random.random() + np.random.random() + float(torch.rand(())))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from hookline.policies import Continuous, Discrete, mlp_jax, to_jax
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.errors import LessonError, RolloutError, UnknownEnvironmentError, UnsupportedSpaceError
+from hookline.session import Terminated
 
 
 class Corridor(gymnasium.Env):
@@ -99,26 +102,105 @@ def test_an_environment_that_raises_in_the_middle_is_an_error_that_says_where() 
             return super().step(action)
 
     with RolloutWorker(config(Fragile, steps_per_rollout=100)) as worker:
-        message = (
-            r"lesson 'lesson': environment 'Fragile' \(copy \d\) raised ZeroDivisionError at step \d+ of episode 0"
-        )
+        message = r"lesson 'lesson': environment 'Fragile' \(copy \d\), episode 0, step \d+: raised ZeroDivisionError: the floor"
         with pytest.raises(LessonError, match=message) as caught:
             worker.rollout()
-    assert "the floor gave way" in str(caught.value)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
-def test_a_reward_that_is_no_number_is_an_error_that_says_where(reward: float) -> None:
+@pytest.mark.parametrize("moment", ["reset", "step"])
+def test_an_environment_that_exits_is_an_error_and_no_silent_end(moment: str) -> None:
+    class Exits(Corridor):
+        pass
+
+    def leave(self, *args, **kwargs):
+        sys.exit()
+
+    setattr(Exits, moment, leave)
+    with RolloutWorker(config(Exits)) as worker, pytest.raises(LessonError) as caught:
+        worker.rollout()
+    where = "reset" if moment == "reset" else "step 0"
+    assert f"lesson 'lesson': environment 'Exits' (copy 0), episode 0, {where}: raised SystemExit" in str(caught.value)
+
+
+def test_a_request_to_stop_the_process_is_not_taken_for_a_failure_of_the_environment() -> None:
+    class Interrupted(Corridor):
+        def step(self, action):
+            raise stop
+
+    for stop in (KeyboardInterrupt(), Terminated()):
+        with RolloutWorker(config(Interrupted)) as worker, pytest.raises(type(stop)):
+            worker.rollout()
+
+
+class Plane(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    start = np.zeros(2)
+    outcome = (np.zeros(2), 0.0, False, False, {})
+
+    def reset(self, *, seed=None, options=None):
+        return self.start, {}
+
+    def step(self, action):
+        return self.outcome
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        *(
+            ({"outcome": (np.zeros(2), reward, False, False, {})}, f"step 0: the reward is {shown}; a reward must be a")
+            for reward, shown in [
+                (float("nan"), "nan"),
+                (float("inf"), "inf"),
+                (1e300, "1e+300"),
+                (None, "None"),
+                ("1", "'1'"),
+                ([1, [2]], "[1, [2]]"),
+                (np.ones(1), "array([1.])"),
+            ]
+        ),
+        *(
+            (
+                {"outcome": (obs, 0.0, False, False, {})},
+                f"step 0: the observation {shown}; it must be finite numbers of",
+            )
+            for obs, shown in [
+                (None, "is None"),
+                ("ab", "is 'ab'"),
+                (["1", "2"], "is ['1', '2']"),
+                ([[1.0], [2.0, 3.0]], "is [[1.0], [2.0, 3.0]]"),
+                (np.zeros(3), "has shape (3,)"),
+                ([0.0, np.nan], "is [0.0, nan]"),
+                ([0.0, -np.inf], "is [0.0, -inf]"),
+                ([0.0, 1e300], "is [0.0, 1e+300]"),
+            ]
+        ),
+        ({"start": [np.nan, 0.0]}, "reset: the observation is [nan, 0.0]; it must be finite numbers of shape (2,)"),
+        ({"outcome": (np.zeros(2), 0.0, False)}, "step 0: raised ValueError: not enough values to unpack"),
+    ],
+)
+def test_what_is_no_outcome_is_an_error_that_says_where(fault: dict, message: str) -> None:
+    odd = type("Odd", (Plane,), fault)
+    with RolloutWorker(config(odd)) as worker:
+        for make in (worker.rollout, lambda: worker.evaluate(n_examples=1)):
+            with pytest.raises(LessonError) as caught:
+                make()
+            assert f"lesson 'lesson': environment 'Odd' (copy 0), episode 0, {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize("obs", [5, -1, 1.5, None, "2"])
+def test_an_observation_outside_of_a_discrete_space_is_an_error_that_says_where(obs: object) -> None:
     class Odd(Corridor):
         def step(self, action):
-            obs, _, terminated, truncated, info = super().step(action)
-            return obs, reward, terminated, truncated, info
+            return obs, 0.0, False, False, {}
 
     with RolloutWorker(config(Odd)) as worker, pytest.raises(LessonError) as caught:
         worker.rollout()
-    message = f"lesson 'lesson': environment 'Odd' (copy 0) gave the reward {reward} at step 0 of episode 0"
-    assert message in str(caught.value)
+    assert f"(copy 0), episode 0, step 0: the observation is {obs!r}; it must be a whole number from 0 to 4" in str(
+        caught.value
+    )
 
 
 def test_an_action_space_that_is_not_supported_is_an_error_that_says_what_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import jax
@@ -87,18 +88,66 @@ def test_it_announces_its_stop_when_an_environment_raises(hookline_manager, hook
 
     config = quiet(curriculum=CurriculumConfig([Lesson("walk", Broken)]))
     worker = RolloutWorker(config, hookline_manager)
-    with pytest.raises(LessonError, match=r"lesson 'walk': environment 'Broken' \(copy 0\) raised OSError"):
+    with pytest.raises(LessonError, match=r"lesson 'walk': environment 'Broken' \(copy 0\), .*: raised OSError"):
         worker.run(steps=1)
     assert hookline_events.names()[-1] == "on_worker_stop"
 
 
-def test_a_reward_that_is_no_number_in_a_scan_is_an_error_that_says_where() -> None:
+@pytest.mark.parametrize(
+    ("fault", "what", "step"),
+    [
+        (lambda after, here: after._replace(reward=jnp.where(here, jnp.nan, 1.0)), "the reward is nan", 3),
+        (lambda after, here: after._replace(obs=jnp.where(here, jnp.inf, after.obs)), r"the observation is \[inf", 4),
+    ],
+)
+def test_what_is_not_finite_in_a_scan_is_an_error_that_says_where(fault, what: str, step: int) -> None:
+    def faulty_step(key: jax.Array, state: CartPoleState, action: jax.Array) -> Transition:
+        return fault(cartpole.step(key, state, action), state.time == 3)
+
+    odd = JaxEnvironment("Odd", 4, CARTPOLE.actions, CARTPOLE.reset, faulty_step)
+    worker = RolloutWorker(quiet(curriculum=CurriculumConfig([Lesson("walk", odd)]), num_environments=2))
+    where = rf"lesson 'walk': environment 'Odd' \(copy 0\), step {step} of the rollout, step {step} of the episode"
+    with pytest.raises(LessonError, match=f"{where}: {what}"):
+        worker.rollout()
+    where = f"lesson 'walk': environment 'Odd', episode 0 of an evaluation, step {step}"
+    with pytest.raises(LessonError, match=f"{where}: the reward or the observation is not finite"):
+        worker.evaluate(n_examples=2)
+
+
+def exits(*_):
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("reset", "fault", "message"),
+    [
+        (exits, lambda after: after, "reset: raised SystemExit: 0"),
+        (None, exits, "step: raised SystemExit: 0"),
+        (None, lambda after: after._replace(reward=None), "step: 'reward' is None; it must be numbers of shape ()"),
+        (None, lambda after: after._replace(reward="1"), "step: raised TypeError: "),
+        (None, lambda after: after._replace(reward=jnp.ones(2)), "step: 'reward' is ShapeDtypeStruct(shape=(2,)"),
+        (None, lambda after: after._replace(obs=jnp.ones(3)), "step: 'observation' is ShapeDtypeStruct(shape=(3,)"),
+        (None, lambda after: after._replace(terminated=1.0), "step: 'terminated' is ShapeDtypeStruct(shape=()"),
+        (lambda key: None, lambda after: after, "reset: raised TypeError: cannot unpack"),
+    ],
+)
+def test_functions_that_no_scan_could_use_are_an_error_that_names_the_lesson(reset, fault, message: str) -> None:
+    def step(*arguments: jax.Array) -> Transition:
+        return fault(cartpole.step(*arguments))
+
+    odd = JaxEnvironment("Odd", 4, CARTPOLE.actions, reset or CARTPOLE.reset, step)
+    with pytest.raises(LessonError) as caught:
+        RolloutWorker(quiet(curriculum=CurriculumConfig([Lesson("walk", odd)])))
+    assert f"lesson 'walk': environment 'Odd', {message}" in str(caught.value)
+
+
+def test_a_state_that_changes_its_shape_is_an_error_that_names_the_lesson() -> None:
     def step(key: jax.Array, state: CartPoleState, action: jax.Array) -> Transition:
-        return cartpole.step(key, state, action)._replace(reward=jnp.where(state.time == 3, jnp.nan, 1.0))
+        return cartpole.step(key, state, action)._replace(state=state.physics)
 
     odd = JaxEnvironment("Odd", 4, CARTPOLE.actions, CARTPOLE.reset, step)
-    worker = RolloutWorker(quiet(curriculum=CurriculumConfig([Lesson("walk", odd)]), num_environments=2))
-    with pytest.raises(LessonError, match=r"lesson 'walk': environment 'Odd' \(copy 0\) gave the reward nan at step 3"):
+    worker = RolloutWorker(quiet(curriculum=CurriculumConfig([Lesson("walk", odd)])))
+    with pytest.raises(LessonError, match="lesson 'walk': environment 'Odd', in a rollout: raised "):
         worker.rollout()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from hookline.extras import require
 from hookline.plugins.errors import did_you_mean
 from hookline.policies.actions import Actions, Continuous, Discrete
+from hookline.rollout.environments.outcomes import checked_cell, checked_observation
 from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError
 
 if TYPE_CHECKING:
@@ -64,13 +65,17 @@ def actions_of(name: str, space: Any) -> Actions:
     )
 
 
-def observer_of(space: Any) -> Callable[[Any], np.ndarray]:
-    """From an observation to the vector that a policy sees: a Box flattened, a number as a one among zeros."""
+def observer_of(space: Any) -> Callable[[Any, Callable[[], str]], np.ndarray]:
+    """From an observation to the vector that a policy sees: a Box flattened, a number as a one among zeros.
+
+    The function that it gives takes what to call an observation in an error, as those of `outcomes` do.
+    """
     if not hasattr(space, "n"):
-        return lambda obs: np.asarray(obs, np.float32).reshape(-1)
-    rows = np.eye(int(space.n), dtype=np.float32)
-    start = int(space.start)
-    return lambda obs: rows[int(obs) - start]
+        shape = tuple(space.shape)
+        return lambda obs, where: checked_observation(obs, shape, where).astype(np.float32).reshape(-1)
+    count, start = int(space.n), int(space.start)
+    rows = np.eye(count, dtype=np.float32)
+    return lambda obs, where: rows[checked_cell(obs, start, count, where)]
 
 
 def actor_of(space: Any) -> Callable[[np.ndarray], Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from hookline.rollout.environments.outcomes import shortened
 from hookline.rollout.errors import LessonError
 from hookline_hookspecs import Episode, Rollout
 
-__all__ = ["check_rewards", "control_rollout", "played_episode"]
+__all__ = ["control_rollout", "played_episode"]
+
+NAMES: Final = {"rewards": "the reward", "obs": "the observation"}
 
 
 def control_rollout(
@@ -21,7 +24,8 @@ def control_rollout(
     :param returns: the sum of rewards of the episode so far, at every step.
     :param lengths: the number of steps of the episode so far, at every step.
     """
-    check_rewards(lesson_id, environment, arrays["rewards"])
+    for name in ("rewards", "obs"):
+        _check_finite(lesson_id, environment, arrays[name], lengths, name)
     ended = np.nonzero(arrays["terminated"] | arrays["truncated"])
     truncated = arrays["truncated"][ended] & ~arrays["terminated"][ended]
     episodes = [
@@ -42,12 +46,13 @@ def played_episode(environment: str, reward: float, length: int, *, truncated: b
     return Episode(reward=reward, metadata={"length": length, "truncated": truncated, "environment_name": environment})
 
 
-def check_rewards(lesson_id: str, environment: str, rewards: np.ndarray) -> None:
-    """Raise an error when a reward, (steps, copies) each, is not a finite number."""
-    finite = np.isfinite(rewards)
+def _check_finite(lesson_id: str, environment: str, array: np.ndarray, lengths: np.ndarray, name: str) -> None:
+    """Raise an error when a number of an array, (steps, copies) and more, is not finite."""
+    finite = np.isfinite(array)
     if not finite.all():
-        step, copy = np.argwhere(~finite)[0]
+        step, copy = np.argwhere(~finite)[0][:2]
         raise LessonError(
-            f"lesson {lesson_id!r}: environment {environment!r} (copy {copy}) gave the reward {rewards[step, copy]} "
-            f"at step {step} of the rollout; a reward must be a finite number"
+            f"lesson {lesson_id!r}: environment {environment!r} (copy {copy}), step {step} of the rollout, step "
+            f"{lengths[step, copy] - 1} of the episode: {NAMES[name]} is {shortened(array[step, copy].tolist())}; "
+            "it must be finite"
         )

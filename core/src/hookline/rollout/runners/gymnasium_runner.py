@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -19,6 +18,7 @@ from hookline.rollout.environments.gymnasium_env import (
     observation_size_of,
     observer_of,
 )
+from hookline.rollout.environments.outcomes import STOPS, attributed, checked_reward, raised
 from hookline.rollout.errors import LessonError
 from hookline.rollout.lessons import Lesson
 from hookline.rollout.runners.control_arrays import control_rollout, played_episode
@@ -35,51 +35,49 @@ OUTCOME: Final = ("final_obs", "rewards", "terminated", "truncated")
 
 
 class EnvironmentCopy:
-    """One environment and the episode it is in. Whatever it raises comes out as an error that says where."""
+    """One environment and the episode it is in. What it raises, and what it gives amiss, is an error that says where.
+
+    Without `attributed`, which would double what a step costs.
+    """
 
     def __init__(self, lesson: Lesson, name: str, factory: Factory, index: int) -> None:
-        self._where = f"lesson {lesson.lesson_id!r}: environment {name!r} (copy {index})"
+        self._name = f"lesson {lesson.lesson_id!r}: environment {name!r} (copy {index})"
         self._limit = lesson.max_episode_steps
-        try:
+        self.episode = 0
+        self.length = 0
+        self.total_reward = 0.0
+        with attributed(f"{self._name}, when it was made"):
             self.environment = factory()
-        except Exception as error:
-            raise self._raised(error, "when it was made") from error
         self.observation_size = observation_size_of(name, self.environment.observation_space)
         self.actions = actions_of(name, self.environment.action_space)
         self._observe = observer_of(self.environment.observation_space)
         self._act = actor_of(self.environment.action_space)
-        self.episode = 0
-        self.length = 0
-        self.total_reward = 0.0
 
     def reset(self, seed: int | None = None) -> np.ndarray:
-        try:
+        where = f"{self._name}, episode {self.episode}, reset"
+        with attributed(where):
             obs, _ = self.environment.reset(seed=seed)
-        except Exception as error:
-            raise self._raised(error, f"when episode {self.episode} was started") from error
         self.length = 0
         self.total_reward = 0.0
-        return self._observe(obs)
+        return self._observe(obs, lambda: where)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
         try:
-            obs, reward, terminated, truncated, _ = self.environment.step(self._act(action))
-        except Exception as error:
-            raise self._raised(error, f"at step {self.length} of episode {self.episode}") from error
-        reward = float(reward)
-        if not math.isfinite(reward):
-            raise LessonError(
-                f"{self._where} gave the reward {reward} at step {self.length} of episode {self.episode}; "
-                "a reward must be a finite number"
-            )
+            obs, given, terminated, truncated, _ = self.environment.step(self._act(action))
+            terminated, truncated = bool(terminated), bool(truncated)
+        except STOPS:
+            raise
+        except BaseException as error:
+            raise raised(self._where(), error) from error
+        obs, reward = self._observe(obs, self._where), checked_reward(given, self._where)
         self.length += 1
         self.total_reward += reward
-        truncated = bool(truncated) or (self._limit is not None and self.length >= self._limit)
-        self.episode += bool(terminated) or truncated
-        return self._observe(obs), reward, bool(terminated), truncated
+        truncated = truncated or (self._limit is not None and self.length >= self._limit)
+        self.episode += terminated or truncated
+        return obs, reward, terminated, truncated
 
-    def _raised(self, error: Exception, when: str) -> LessonError:
-        return LessonError(f"{self._where} raised {type(error).__name__} {when}: {error}")
+    def _where(self) -> str:
+        return f"{self._name}, episode {self.episode}, step {self.length}"
 
 
 class GymnasiumRunner:

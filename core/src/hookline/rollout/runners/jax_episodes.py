@@ -35,6 +35,8 @@ class Played(NamedTuple):
     terminated: np.ndarray
     """It ended by itself, and was not cut short."""
     ended: np.ndarray
+    faulty_at: np.ndarray
+    """The step at which a reward or an observation was not finite, -1 where all were."""
     record: dict[str, np.ndarray]
     """What happened in the first episodes, (steps, episodes) each. What is there after an end is of no account."""
 
@@ -45,6 +47,7 @@ class Playing(NamedTuple):
     copies: Copies
     terminated: jax.Array
     ended: jax.Array
+    faulty_at: jax.Array
 
 
 def play_episodes(
@@ -78,15 +81,16 @@ def play_episodes(
             greedy=greedy,
         )
         records.append(record)
-    copies, terminated, ended = jax.device_get(playing)
+    copies, terminated, ended, faulty_at = jax.device_get(playing)
     whole = {name: np.concatenate([np.asarray(own[name]) for own in records]) for name in records[0]}
-    return Played(copies.returns, copies.lengths, terminated, ended, whole)
+    return Played(copies.returns, copies.lengths, terminated, ended, faulty_at, whole)
 
 
 @partial(jax.jit, static_argnames=("environment", "episodes"))
 def _start(environment: JaxEnvironment, key: jax.Array, episodes: int) -> Playing:
     none = jnp.zeros(episodes, bool)
-    return Playing(start_copies(environment, jax.random.fold_in(key, START), episodes), none, none)
+    copies = start_copies(environment, jax.random.fold_in(key, START), episodes)
+    return Playing(copies, none, none, jnp.full(episodes, -1, jnp.int32))
 
 
 @partial(jax.jit, static_argnames=("environment", "policy", "recorded", "max_episode_steps", "greedy"))
@@ -110,7 +114,7 @@ def _play_on(
     step_keys = jax.random.split(step_key, (STRETCH, episodes))
 
     def step(playing: Playing, chance: tuple[Any, jax.Array]) -> tuple[Playing, dict[str, jax.Array]]:
-        copies, terminated, ended = playing
+        copies, terminated, ended, faulty_at = playing
         noise, keys = chance
         outputs = mlp_jax.actor(policy, weights, copies.obs)
         action = mlp_jax.greedy(policy, outputs) if greedy else mlp_jax.choose(policy, weights, outputs, noise)
@@ -119,9 +123,11 @@ def _play_on(
         after = with_time_limit(after, lengths, max_episode_steps)
         returns = copies.returns + jnp.where(ended, 0.0, after.reward)
         happened = {"obs": copies.obs, "actions": action, "rewards": after.reward}
+        finite = jnp.isfinite(after.reward) & jnp.isfinite(copies.obs).all(axis=-1)
+        faulty_at = jnp.where(finite | ended | (faulty_at >= 0), faulty_at, lengths - 1)
         terminated = jnp.where(ended, terminated, after.terminated)
         ended = ended | after.terminated | after.truncated
-        played = Playing(Copies(after.state, after.obs, returns, lengths), terminated, ended)
+        played = Playing(Copies(after.state, after.obs, returns, lengths), terminated, ended, faulty_at)
         return played, {name: array[:recorded] for name, array in happened.items()}
 
     return jax.lax.scan(step, playing, (noise, step_keys))

@@ -8,11 +8,12 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from hookline.policies import MLPPolicy
-from hookline.rollout.environments.jax_environment import JaxEnvironment
+from hookline.policies import Discrete, MLPPolicy
+from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
+from hookline.rollout.environments.outcomes import attributed, shortened
 from hookline.rollout.errors import LessonError, RolloutError
 from hookline.rollout.lessons import Lesson
-from hookline.rollout.runners.control_arrays import check_rewards, control_rollout, played_episode
+from hookline.rollout.runners.control_arrays import control_rollout, played_episode
 from hookline.rollout.runners.control_policy import check_control_policy
 from hookline.rollout.runners.jax_episodes import play_episodes
 from hookline.rollout.runners.jax_scan import Copies, committed, scan_rollout, start_copies
@@ -33,6 +34,8 @@ class JaxRunner:
         self._batch = copies
         self._steps = steps
         self._copies: Copies | None = None
+        self._where = f"lesson {lesson.lesson_id!r}: environment {environment.name!r}"
+        _check_shapes(environment, self._where)
         self._policy = self.default_policy()
 
     def default_policy(self) -> MLPPolicy:
@@ -44,41 +47,47 @@ class JaxRunner:
 
     def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
         start_key, scan_key = jax.random.split(key)
-        if self._copies is None:
-            self._copies = committed(start_copies(self._environment, start_key, self._batch))
-        self._copies, record = scan_rollout(
-            self._environment,
-            self._policy,
-            weights,
-            self._copies,
-            scan_key,
-            steps=self._steps,
-            max_episode_steps=self._lesson.max_episode_steps,
-        )
+        with attributed(f"{self._where}, in a rollout"):
+            if self._copies is None:
+                self._copies = committed(start_copies(self._environment, start_key, self._batch))
+            self._copies, record = scan_rollout(
+                self._environment,
+                self._policy,
+                weights,
+                self._copies,
+                scan_key,
+                steps=self._steps,
+                max_episode_steps=self._lesson.max_episode_steps,
+            )
         # Copies that belong to nobody else: torch and MLX may write into what they take over.
         arrays = {name: np.array(array) for name, array in record.items()}
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         return control_rollout(self._lesson.lesson_id, self._environment.name, arrays, returns, lengths)
 
     def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
-        played = play_episodes(
-            self._environment,
-            self._policy,
-            weights,
-            key,
-            episodes=asked.n_examples,
-            recorded=min(asked.replays, asked.n_examples),
-            max_episode_steps=self._lesson.max_episode_steps,
-            step_limit=EVALUATION_STEP_LIMIT,
-            greedy=asked.greedy,
-        )
+        with attributed(f"{self._where}, in an evaluation"):
+            played = play_episodes(
+                self._environment,
+                self._policy,
+                weights,
+                key,
+                episodes=asked.n_examples,
+                recorded=min(asked.replays, asked.n_examples),
+                max_episode_steps=self._lesson.max_episode_steps,
+                step_limit=EVALUATION_STEP_LIMIT,
+                greedy=asked.greedy,
+            )
+        if (played.faulty_at >= 0).any():
+            first = int(np.argmax(played.faulty_at >= 0))
+            raise LessonError(
+                f"{self._where}, episode {first} of an evaluation, step {played.faulty_at[first]}: "
+                "the reward or the observation is not finite"
+            )
         if not played.ended.all():
             raise LessonError(
-                f"lesson {self._lesson.lesson_id!r}: {int((~played.ended).sum())} of {asked.n_examples} episodes in "
-                f"{self._environment.name!r} did not end in {EVALUATION_STEP_LIMIT} steps; "
-                "give the lesson max_episode_steps"
+                f"{self._where}, {int((~played.ended).sum())} of {asked.n_examples} episodes did not end in "
+                f"{EVALUATION_STEP_LIMIT} steps; give the lesson max_episode_steps"
             )
-        check_rewards(self._lesson.lesson_id, self._environment.name, played.returns[None])
         episodes = [
             played_episode(self._environment.name, reward, length, truncated=not terminated)
             for reward, length, terminated in zip(
@@ -112,3 +121,26 @@ class JaxRunner:
 
     def close(self) -> None:
         self._copies = None
+
+
+def _check_shapes(environment: JaxEnvironment, where: str) -> None:
+    """Raise an error when the functions give what a rollout cannot scan. They are traced, and not run."""
+    key = jax.random.key(0)
+    actions = environment.actions
+    action = np.zeros((), np.int32) if isinstance(actions, Discrete) else np.zeros(actions.size, np.float32)
+    with attributed(f"{where}, reset"):
+        state, obs = jax.eval_shape(environment.reset, key)
+    with attributed(f"{where}, step"):
+        after = Transition(*jax.eval_shape(environment.step, key, state, action))
+    vector = (environment.observation_size,)
+    for moment, name, given, shape, kinds in (
+        ("reset", "observation", obs, vector, "biuf"),
+        ("step", "observation", after.obs, vector, "biuf"),
+        ("step", "reward", after.reward, (), "biuf"),
+        ("step", "terminated", after.terminated, (), "b"),
+        ("step", "truncated", after.truncated, (), "b"),
+    ):
+        dtype = getattr(given, "dtype", np.dtype(object))
+        if getattr(given, "shape", None) != shape or np.dtype(dtype).kind not in kinds:
+            wanted = "a bool" if kinds == "b" else f"numbers of shape {shape}"
+            raise LessonError(f"{where}, {moment}: {name!r} is {shortened(given)}; it must be {wanted}")

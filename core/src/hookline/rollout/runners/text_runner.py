@@ -11,6 +11,7 @@ import numpy as np
 
 from hookline.policies import TransformerPolicy
 from hookline.rollout.config import SamplingConfig
+from hookline.rollout.environments.outcomes import attributed, checked_reward
 from hookline.rollout.errors import LessonError, RolloutError
 from hookline.rollout.lessons import Lesson
 from hookline.rollout.text.sampling import sample
@@ -72,7 +73,8 @@ class TextRunner:
 
     def _draw(self, key: jax.Array, count: int, *, held_out: bool = False) -> list[TextProblem]:
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-        return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
+        with attributed(f"lesson {self._lesson.lesson_id!r}, drawing a problem"):
+            return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
 
     def _sample(
         self,
@@ -126,7 +128,7 @@ class TextRunner:
         return Episode(
             prompt=problem.prompt,
             response=response,
-            reference=problem.answer,
+            reference=problem.answer or None,
             reward=self._check(problem, response),
             logprobs=arrays["logprobs"][row, :length],
             arrays={"prompt_tokens": arrays["prompts"][row][arrays["prompt_valid"][row]], "tokens": tokens},
@@ -139,20 +141,13 @@ class TextRunner:
         )
 
     def _check(self, problem: TextProblem, response: str) -> float | None:
-        where = f"lesson {self._lesson.lesson_id!r}: the checker"
-        about = f"the response {response!r} to {problem.prompt!r} (answer {problem.answer!r})"
-        try:
-            reward = self._task.checker(response, problem.answer)
-        except Exception as error:
-            raise LessonError(
-                f"{where} raised {type(error).__name__} for {about}: {error}; "
-                "it may return None for what it cannot judge"
-            ) from error
-        if reward is None:
-            return None
-        if not math.isfinite(reward):
-            raise LessonError(f"{where} gave the reward {reward} for {about}; return None for what it cannot judge")
-        return float(reward)
+        where = (
+            f"lesson {self._lesson.lesson_id!r}: the checker, for the response {response!r} to {problem.prompt!r} "
+            f"(answer {problem.answer!r}), which may give None for what it cannot judge"
+        )
+        with attributed(where):
+            reward = self._task.checker(problem, response)
+        return None if reward is None else checked_reward(reward, lambda: where)
 
     def state_dict(self) -> dict[str, Any] | None:
         return None

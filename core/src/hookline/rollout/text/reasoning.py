@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from hookline.extras import require
 from hookline.plugins.errors import did_you_mean
@@ -10,15 +11,29 @@ from hookline.rollout.errors import UnknownEnvironmentError
 from hookline.rollout.lessons import Lesson
 from hookline.rollout.text.task import TextProblem, TextTask
 
-__all__ = ["reasoning_lesson"]
+__all__ = ["DatasetChecker", "reasoning_lesson"]
+
+FULL_SCORE: Final = 0.999
+"""Above it, a score of 1 is told from one that rounding has made a little less."""
+
+
+@dataclass(frozen=True)
+class DatasetChecker:
+    """Scores responses by a dataset's own function, since many problems have more than one right answer."""
+
+    dataset: Any
+
+    def __call__(self, problem: TextProblem, response: str) -> float:
+        return float(self.dataset.score_answer(response.strip(), problem.metadata))
 
 
 def reasoning_lesson(
     dataset: str, *, size: int = 500, seed: int = 0, max_new_tokens: int = 32, **options: Any
 ) -> Lesson:
-    """A lesson of the problems of one dataset.
+    """A lesson of the problems of one dataset, scored by the dataset's own function.
 
-    Scored by exact match: reasoning-gym's own default pays in part for a response that merely contains the answer.
+    Most of these functions pay in part for what is nearly right, such as a response that contains the answer. Only a
+    full score counts as a success.
 
     :param options: the dataset's own, such as `max_digits=2`.
     """
@@ -26,8 +41,8 @@ def reasoning_lesson(
     known = reasoning_gym.factory.DATASETS
     if dataset not in known:
         raise UnknownEnvironmentError(f"reasoning-gym has no dataset {dataset!r}{did_you_mean(dataset, known)}")
-    problems = [
-        TextProblem(item["question"], item["answer"])
-        for item in reasoning_gym.create_dataset(dataset, size=size, seed=seed, **options)
-    ]
-    return Lesson(dataset, TextTask(problems, max_new_tokens=max_new_tokens), category="reasoning")
+    made = reasoning_gym.create_dataset(dataset, size=size, seed=seed, **options)
+    # The whole item is what the dataset scores by. Some have no answer of their own, since any that fits will do.
+    problems = [TextProblem(item["question"], item["answer"] or "", item) for item in made]
+    task = TextTask(problems, DatasetChecker(made), max_new_tokens=max_new_tokens)
+    return Lesson(dataset, task, success_above=FULL_SCORE, category="reasoning")

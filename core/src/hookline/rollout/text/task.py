@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,21 +13,22 @@ __all__ = ["Checker", "TextProblem", "TextTask", "exact_match"]
 
 
 class TextProblem(NamedTuple):
-    """One prompt, and the answer that is expected."""
+    """One prompt, the answer that is expected, and whatever else a checker needs to judge a response."""
 
     prompt: str
     answer: str
+    metadata: Mapping[str, Any] | None = None
 
 
-Problems = Sequence[TextProblem] | Callable[["np.random.Generator"], TextProblem]
+Problems = Sequence[TextProblem | tuple[str, str]] | Callable[["np.random.Generator"], TextProblem | tuple[str, str]]
 
-Checker = Callable[[str, str], float | None]
-"""From a response and the reference answer to a reward, or None when the problem cannot be judged."""
+Checker = Callable[[TextProblem, str], float | None]
+"""From a problem and the response to it to a reward, or None when the problem cannot be judged."""
 
 
-def exact_match(response: str, answer: str) -> float:
+def exact_match(problem: TextProblem, response: str) -> float:
     """1 for the answer and nothing else, but for space around it; 0 for all other responses."""
-    return float(response.strip() == answer.strip())
+    return float(response.strip() == problem.answer.strip())
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ def demonstrations(
 ) -> list[dict[str, list[int] | list[bool]]]:
     """One example for each problem: the answer is to be learnt, its end included; the prompt is given."""
     examples: list[dict[str, list[int] | list[bool]]] = []
-    for prompt, answer in problems:
-        before, after = tokenizer.encode(prompt), [*tokenizer.encode(answer), tokenizer.end]
+    for problem in problems:
+        before, after = tokenizer.encode(problem.prompt), [*tokenizer.encode(problem.answer), tokenizer.end]
         examples.append({"tokens": before + after, "loss_mask": [False] * len(before) + [True] * len(after)})
     return examples
