@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -155,6 +156,24 @@ def test_the_process_does_not_outlive_a_killed_run(endless: Path, children: Call
         wait_until(lambda: len(children()) == 1)
         run.send_signal(signal.SIGKILL)
     wait_until(lambda: children() == set())
+
+
+def test_evaluations_that_are_killed_leave_no_files(
+    endless: Path, children: Callable[[], set[int]], tmp_path: Path
+) -> None:
+    code = (
+        "import sys, time, pathlib\n"
+        "from hookline_evaluation.elsewhere.child_process import ChildEvaluation\n"
+        "from hookline_evaluation.elsewhere.messages import Ticket\n"
+        "evaluation = ChildEvaluation(Ticket(pathlib.Path(sys.argv[1])), 600)\n"
+        "time.sleep(600)\n"
+    )
+    before = set(tmp_path.iterdir())
+    with subprocess.Popen([sys.executable, "-c", code, str(endless)], process_group=0) as run:
+        wait_until(lambda: len(children()) == 1)
+        os.killpg(run.pid, signal.SIGKILL)  # both at once, as when a machine runs out of memory
+    wait_until(lambda: children() == set())
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_a_run_without_a_folder_is_told_that_it_has_no_checkpoints(

@@ -232,3 +232,24 @@ def test_the_trainer_hook_is_not_imported_with_the_plugin() -> None:
     code = "import sys, hookline_evaluation; print([m for m in ('httpx', 'tenacity', 'hookline') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), 10**400, None, "high", [1.0]])
+def test_a_score_that_is_no_finite_number_is_reported_and_those_before_it_stay(
+    evaluation: Callable[..., Evaluation],
+    hookline_manager: PluginManager,
+    hookline_state: Run,
+    caplog: pytest.LogCaptureFixture,
+    score: Any,
+) -> None:
+    evaluation(every=1)
+    evaluator = Evaluator({"success": 0.5})
+    hookline_manager.register(evaluator)
+    state = hookline_state(epoch=1)
+    hookline_manager.emit.on_epoch_end(state=state)
+    evaluator.answer = {"success": 0.75, "odd": score}
+    state.epoch = 2
+    hookline_manager.emit.on_epoch_end(state=state)
+    assert state.eval_scores == {"success": 0.5}
+    assert f"'odd' is {repr(score)[:50]}" in caplog.text
+    assert "a score must be a finite number" in caplog.text

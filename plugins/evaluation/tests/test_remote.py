@@ -134,7 +134,16 @@ def test_a_server_that_is_busy_or_unwell_is_asked_again_for_the_same_evaluation(
         ((200, b"<html>"), "JSONDecodeError"),
         ((200, [1]), "which is no object"),
         ((200, {"state": "failed", "error": "no such lesson"}), "could not evaluate .*: no such lesson"),
-        ((200, {"state": "done", "result": {"scores": {"x": "high"}}}), "has no scores by name"),
+        ((200, {"state": "done", "result": {"scores": [1.0]}}), "has no scores by name"),
+        (
+            (200, {"state": "done", "result": {"scores": {"x": "high"}}}),
+            "since 'x' is 'high': a score must be a finite",
+        ),
+        ((200, {"state": "done", "result": {"scores": {"x": None}}}), "since 'x' is None: a score must be a finite"),
+        ((200, b'{"state": "done", "result": {"scores": {"x": 1e999}}}'), "since 'x' is inf: a score must be"),
+        ((200, b'{"state": "done", "result": {"scores": {"x": NaN}}}'), "since 'x' is nan: a score must be"),
+        ((200, {"state": "done", "result": {"scores": {"x": 10**400}}}), "since 'x' is 1000.*: a score must be"),
+        ((200, {"state": "done", "result": {"scores": {}, "records": [{"lesson": []}]}}), "are no list of episodes"),
         ((200, {"state": "done", "result": {"scores": {}, "records": ["x"]}}), "are no list of episodes"),
     ],
 )

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hookline_evaluation.elsewhere.messages import Answer
 from hookline_evaluation.elsewhere.server import LARGEST_BODY, EvaluationServer
 from hookline_evaluation.errors import EvaluationError
+from hookline_hookspecs import EvaluationRequest
 
 TOKEN = "a-secret-that-nobody-may-see"
 Serve = Callable[..., httpx.Client]
@@ -101,6 +109,11 @@ def test_what_a_page_in_a_browser_could_send_is_refused(serve: Serve) -> None:
         ({"id": "a", "request": {"kind": "huge"}}, "kind must be 'micro' or 'full', got 'huge'"),
         ({"id": "a", "request": {"lessons": "addition"}}, "lessons must be a list of names, got 'addition'"),
         ({"id": "a", "request": 3}, "a request is an object, not 3"),
+        ({"id": "a", "request": {"pass_at": [0]}}, "pass_at must be numbers of 1 to 1, got [0]"),
+        (
+            {"id": "a", "request": {"samples_per_problem": 4, "pass_at": [5]}},
+            "pass_at must be numbers of 1 to 4, got [5]",
+        ),
     ],
 )
 def test_a_call_that_makes_no_sense_is_told_why(serve: Serve, body: Any, message: str) -> None:
@@ -117,6 +130,135 @@ def test_a_body_that_is_too_long_or_no_json_is_not_read(serve: Serve) -> None:
     assert client.post("/evaluations", content=b"[" * 100_000, headers=headers).status_code == 400
     assert client.post("/elsewhere", json={}).status_code == 404
     assert client.get("/").status_code == 404
+
+
+def call(client: httpx.Client, *lines: bytes, body: bytes = b"") -> tuple[int, Any]:
+    """The status and content of the answer to a call that no HTTP library would make."""
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=60) as connection:
+        connection.sendall(b"\r\n".join([*lines, b"", b""]) + body)
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as reader:
+            head, _, content = reader.read().partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(content)
+
+
+POST = (b"POST /evaluations HTTP/1.1", b"Content-Type: application/json", f"Authorization: Bearer {TOKEN}".encode())
+
+
+@pytest.mark.parametrize(
+    ("lines", "body", "status"),
+    [
+        ((*POST,), b"{}", 413),
+        ((*POST, b"Content-Length: -5"), b"{}", 413),
+        ((*POST, b"Content-Length: two"), b"{}", 413),
+        ((*POST, b"Content-Length: " + b"9" * 5000), b"{}", 413),
+        ((*POST, b"Content-Length: 500"), b"{}", 400),
+        ((*POST, b"Content-Length: 3"), b'"\xff"', 400),
+        ((*POST, b"Content-Length: 5003"), b"9" * 5003, 400),
+        ((b"PUT /evaluations HTTP/1.1",), b"", 501),
+        ((b"GET /evaluations/x HTTP/1.1", b"Host: ["), b"", 401),
+        ((b"GET /evaluations/" + b"x" * 70_000 + b" HTTP/1.1",), b"", 414),
+        ((b"GET /evaluations/x",), b"", 401),
+        ((b"\x16\x03\x01 garbage",), b"", 400),
+        ((b"GET / HTTP/1.1", *(b"X-%d: y" % n for n in range(200))), b"", 431),
+    ],
+)
+def test_a_malformed_call_is_refused_in_json_with_one_line_of_log(
+    serve: Serve,
+    lines: tuple[bytes, ...],
+    body: bytes,
+    status: int,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.INFO, "hookline")
+    client = serve()
+    answer, content = call(client, *lines, body=body)
+    assert (answer, list(content)) == (status, ["error"])
+    assert [record.getMessage().count("\n") for record in caplog.records] == [0]
+    assert "Traceback" not in capfd.readouterr().err
+    assert client.get("/evaluations/x").status_code == 404, "the server goes on"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"uri": "file://["},
+        {"path": "\ud800"},
+        {"path": "a" * 5000},
+        {"path": "~"},
+        {"uri": "file:///%00"},
+        {"path": "loop"},
+    ],
+)
+def test_a_place_that_no_checkpoint_can_have_is_refused(
+    serve: Serve, tmp_path: Path, place: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    client = serve()
+    (tmp_path / "root" / "loop").symlink_to(tmp_path / "root" / "loop")
+    if place == {"path": "loop"}:
+        place = {"path": str(tmp_path / "root" / "loop")}
+    body = json.dumps({"id": "a", **place})
+    reply = client.post("/evaluations", content=body, headers={"Content-Type": "application/json"})
+    assert reply.status_code == 403
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_without_a_token_a_host_that_cannot_be_read_is_refused(serve: Serve) -> None:
+    assert call(serve(token=None), b"GET /evaluations/x HTTP/1.1", b"Host: [")[0] == 403
+
+
+def test_a_caller_that_goes_away_is_one_line_of_log(serve: Serve, caplog: pytest.LogCaptureFixture, capfd) -> None:
+    caplog.set_level(logging.INFO, "hookline")
+    client = serve()
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+        connection.sendall(b"\r\n".join([*POST, b"Content-Length: 500", b"", b"{"]))
+        # Closed with a reset rather than an end, as by a process that is killed.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    deadline = time.monotonic() + 60
+    while not caplog.records and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [record.getMessage() for record in caplog.records] == [
+        "127.0.0.1 got no answer: ConnectionResetError: [Errno 104] Connection reset by peer"
+    ]
+    assert "Traceback" not in capfd.readouterr().err
+    assert client.get("/evaluations/x").status_code == 404
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+REQUEST = st.dictionaries(st.sampled_from([own.name for own in fields(EvaluationRequest)]), JSON)
+BODY = st.fixed_dictionaries(
+    {"id": st.just("a") | JSON}, optional={"path": JSON, "uri": JSON, "request": REQUEST | JSON}
+)
+
+
+def test_whatever_is_posted_is_refused_with_a_reason(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
+    client = serve()
+
+    @given(BODY | JSON | st.binary(max_size=100))
+    def post(body: Any) -> None:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        reply = client.post("/evaluations", content=content, headers={"Content-Type": "application/json"})
+        assert reply.status_code in (400, 403, 422)
+        assert reply.json()["error"]
+
+    post()
+    assert capfd.readouterr().err == ""
+
+
+@given(JSON | st.fixed_dictionaries({"scores": st.dictionaries(st.text(max_size=8), JSON), "records": st.lists(JSON)}))
+def test_an_answer_has_finite_scores_or_is_refused(data: Any) -> None:
+    try:
+        answer = Answer.from_json(data)
+    except EvaluationError as error:
+        assert "of an evaluation" in str(error)
+    else:
+        assert all(math.isfinite(value) for value in answer.scores.values())
+        json.dumps(answer.to_json(), allow_nan=False)
 
 
 def test_nothing_outside_of_the_root_folder_is_evaluated(serve: Serve, tmp_path: Path, endless: Path) -> None:

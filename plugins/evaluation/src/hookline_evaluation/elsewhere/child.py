@@ -1,7 +1,8 @@
-"""What runs in the child process: `python -m hookline_evaluation.elsewhere.child FOLDER`.
+"""What runs in the child process: `python -m hookline_evaluation.elsewhere.child CHECKPOINT EXCHANGE`.
 
-FOLDER holds `ticket.json`, and gets `answer.json`. The process ends when its standard input does, so that it does not
-outlive whoever waits for it, however that came to an end.
+EXCHANGE is the descriptor of a file without a name, which nothing has to remove. It holds the request, and gets the
+answer in its place: JSON, and a newline when it is complete. The process ends when its standard input does, so that it
+does not outlive the one that waits for it, however that came to an end.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from pathlib import Path
 
 from hookline_evaluation.elsewhere.evaluating import evaluate_checkpoint
 from hookline_evaluation.elsewhere.messages import request_from_json
-from hookline_hookspecs.files import write_atomically
 
-__all__ = ["ANSWER", "TICKET", "main"]
-
-TICKET = "ticket.json"
-ANSWER = "answer.json"
+__all__ = ["main"]
 
 
-def main(folder: Path) -> None:
+def main(checkpoint: Path, descriptor: int) -> None:
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
-    ticket = json.loads((folder / TICKET).read_text(encoding="utf-8"))
-    answer = evaluate_checkpoint(Path(ticket["checkpoint"]), request_from_json(ticket["request"]))
-    write_atomically(folder / ANSWER, json.dumps(answer.to_json(), allow_nan=False))
+    os.set_inheritable(descriptor, False)
+    with os.fdopen(descriptor, "r+b") as exchange:
+        exchange.seek(0)
+        answer = evaluate_checkpoint(checkpoint, request_from_json(json.load(exchange)))
+        exchange.seek(0)
+        exchange.truncate()
+        exchange.write(json.dumps(answer.to_json(), allow_nan=False).encode() + b"\n")
 
 
 def _end_with_standard_input() -> None:
@@ -37,5 +38,5 @@ def _end_with_standard_input() -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
     os._exit(0)  # the answer is there, and an interpreter full of frameworks takes its time to end

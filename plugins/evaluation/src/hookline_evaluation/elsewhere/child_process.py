@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+from typing import IO
 
-from hookline_evaluation.elsewhere.child import ANSWER, TICKET
 from hookline_evaluation.elsewhere.messages import Answer, Ticket, request_to_json
 from hookline_evaluation.errors import EvaluationError
 from hookline_hookspecs.redaction import redact_text
@@ -22,22 +21,25 @@ SHOWN_LINES = 5
 
 
 class ChildEvaluation:
-    """Started when made. All that passes between the processes is in files of a temporary folder."""
+    """Started when made. What passes between the processes is in files without names, which are gone with them."""
 
     def __init__(self, ticket: Ticket, timeout_seconds: float) -> None:
         self._ticket = ticket
         self._timeout = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
-        self._folder = Path(tempfile.mkdtemp(prefix="hookline-evaluation-"))
-        told = {"checkpoint": str(ticket.checkpoint.resolve()), "request": request_to_json(ticket.request)}
-        (self._folder / TICKET).write_text(json.dumps(told), encoding="utf-8")
-        with (self._folder / "output.txt").open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "hookline_evaluation.elsewhere.child", str(self._folder)],
-                stdin=subprocess.PIPE,  # held open for as long as this process lives, and never written to
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self._exchange = tempfile.TemporaryFile()  # noqa: SIM115 - open until `stop`
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115
+        self._exchange.write(json.dumps(request_to_json(ticket.request)).encode())
+        self._exchange.flush()
+        descriptor = self._exchange.fileno()
+        checkpoint = str(ticket.checkpoint.resolve())
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hookline_evaluation.elsewhere.child", checkpoint, str(descriptor)],
+            stdin=subprocess.PIPE,  # held open for as long as this process lives, and never written to
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[descriptor],
+        )
 
     def wait(self, seconds: float) -> bool:
         left = max(0.0, self._deadline - time.monotonic())
@@ -48,9 +50,10 @@ class ChildEvaluation:
         return True
 
     def answer(self) -> Answer:
-        # An answer that is there is complete, whatever became of the process after it.
-        if (self._folder / ANSWER).exists():
-            return Answer.from_json(json.loads((self._folder / ANSWER).read_text(encoding="utf-8")))
+        # An answer that ends in a newline is complete, whatever became of the process after it.
+        said = self._read(self._exchange)
+        if said.endswith(b"\n"):
+            return Answer.from_json(json.loads(said))
         if self._process.poll() is None:
             raise EvaluationError(f"the evaluation of {self._ticket.checkpoint} took more than {self._timeout:g} s")
         raise EvaluationError(
@@ -59,13 +62,17 @@ class ChildEvaluation:
         )
 
     def _last_words(self) -> str:
-        lines = (self._folder / "output.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = self._read(self._output).decode(errors="replace").strip().splitlines()
         return redact_text("\n".join(lines[-SHOWN_LINES:])) or "it said nothing"
+
+    def _read(self, file: IO[bytes]) -> bytes:
+        # Without moving the place where the process writes, which is shared with it.
+        return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for file in (self._process.stdin, self._exchange, self._output):
+            file.close()

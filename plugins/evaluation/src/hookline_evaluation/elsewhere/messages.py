@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hookline_evaluation.errors import EvaluationError
-from hookline_evaluation.replays.records import episode_record
+from hookline_evaluation.replays.records import episode_record, plain
 from hookline_hookspecs import EvaluationRequest, EvaluationResult
 
 __all__ = ["Answer", "PendingEvaluation", "Ticket", "request_from_json", "request_to_json"]
@@ -41,26 +41,43 @@ class Answer:
         """What `evaluate_policy` was answered with."""
         if isinstance(result, EvaluationResult):
             records = [episode_record(name, own) for name, episodes in result.episodes.items() for own in episodes]
-            return cls(dict(result.scores), records)
+            return cls(_checked_scores(result.scores), records)
         if isinstance(result, Mapping):
-            return cls(dict(result))
+            return cls(_checked_scores(result))
         raise TypeError(f"a plugin returned a {type(result).__name__} from evaluate_policy, not scores by name")
 
     def to_json(self) -> dict[str, Any]:
-        # JSON has no NaN; a score that is no number is none.
-        scores = {name: float(value) for name, value in self.scores.items() if math.isfinite(value)}
-        return {"scores": scores, "records": list(self.records)}
+        return {"scores": dict(self.scores), "records": list(self.records)}
 
     @classmethod
     def from_json(cls, data: Any) -> Answer:
         """Read an answer, which may come from another machine."""
         scores = data.get("scores") if isinstance(data, dict) else None
         records = data.get("records", []) if isinstance(data, dict) else None
-        if not isinstance(scores, dict) or not all(_is_number(value) for value in scores.values()):
+        if not isinstance(scores, dict):
             raise EvaluationError(f"the result of an evaluation has no scores by name: {_shortened(data)}")
-        if not isinstance(records, list) or not all(isinstance(own, dict) and "lesson" in own for own in records):
+        if not isinstance(records, list) or not all(
+            isinstance(own, dict) and isinstance(own.get("lesson"), str) for own in records
+        ):
             raise EvaluationError(f"the records of an evaluation are no list of episodes: {_shortened(records)}")
-        return cls({str(name): float(value) for name, value in scores.items()}, records)
+        return cls(_checked_scores(scores), [plain(own) for own in records])
+
+
+def _checked_scores(scores: Mapping[str, Any]) -> dict[str, float]:
+    """The scores as floats; raises an error for one that is no finite number, so that none of them is used."""
+    checked: dict[str, float] = {}
+    for name, value in scores.items():
+        try:
+            number = math.nan if isinstance(value, (str, bytes)) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise EvaluationError(
+                f"the scores of an evaluation are not used, since {str(name)!r} is {_shortened(value)}: "
+                "a score must be a finite number"
+            )
+        checked[str(name)] = number
+    return checked
 
 
 class PendingEvaluation(Protocol):
@@ -96,6 +113,8 @@ def request_from_json(data: Any) -> EvaluationRequest:
     for name, least in {"n_examples": 1, "samples_per_problem": 1, "replays": 0, "seed": 0}.items():
         most = 2**32 - 1 if name == "seed" else MOST_EPISODES
         _check(values, name, lambda n, low=least, high=most: _is_whole(n) and low <= n <= high, f"{least} to {most}")
+    most = values.get("samples_per_problem", 1)
+    _check(values, "pass_at", lambda ks: all(1 <= k <= most for k in ks), f"numbers of 1 to {most}")
     for name in ("lessons", "pass_at"):
         values[name] = tuple(values.get(name, ()))
     return EvaluationRequest(**values)
@@ -116,10 +135,9 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _shortened(value: Any, length: int = 200) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError) as error:  # numbers and nesting that Python itself will not write out
+        text = f"a {type(value).__name__} that cannot be shown ({error})"
     return text if len(text) <= length else text[:length] + "..."

@@ -15,7 +15,10 @@ import ipaddress
 import json
 import logging
 import re
+import sys
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -74,11 +77,11 @@ class EvaluationServer(ThreadingHTTPServer):
 
     def begin(self, body: Any) -> dict[str, Any]:
         """Begin an evaluation, or say how the one with this id stands."""
-        if not isinstance(body, dict) or not _ID.fullmatch(str(body.get("id"))):
+        own_id = body.get("id") if isinstance(body, dict) else None
+        if not isinstance(own_id, str) or not _ID.fullmatch(own_id):
             raise RefusedError(
                 HTTPStatus.UNPROCESSABLE_ENTITY, "the body must be an object with an id of letters and digits"
             )
-        own_id = str(body["id"])
         try:
             request = request_from_json(body.get("request", {}))
         except ValueError as error:
@@ -122,24 +125,28 @@ class EvaluationServer(ThreadingHTTPServer):
                     del self._ended[next(iter(self._ended))]
 
     def _allowed_checkpoint(self, path: Any, uri: Any) -> Path:
-        given = [Path(path)] if isinstance(path, str) and path and "\0" not in path else []
-        if isinstance(uri, str) and urlsplit(uri).scheme == "file":
-            given.append(Path(unquote(urlsplit(uri).path)))
-        for candidate in given:
-            # The same answer for what is elsewhere and for what is not there: others' files are nobody's business.
-            resolved = candidate.resolve()
-            if resolved.is_relative_to(self._root) and resolved.is_dir():
-                try:
-                    checkpoint = find_checkpoint(resolved).resolve()
-                    run = run_of(checkpoint)
-                except EvaluationError as error:
-                    raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
-                if checkpoint.is_relative_to(self._root) and run.is_relative_to(self._root):
-                    return checkpoint
+        for candidate in _paths(path, uri):
+            # The same answer for what is elsewhere, for what is not there and for what no folder can be called.
+            with suppress(OSError, ValueError, RuntimeError):  # the last for links that lead to themselves
+                resolved = candidate.resolve()
+                if resolved.is_relative_to(self._root) and resolved.is_dir():
+                    try:
+                        checkpoint = find_checkpoint(resolved).resolve()
+                        run = run_of(checkpoint)
+                    except EvaluationError as error:
+                        raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+                    if checkpoint.is_relative_to(self._root) and run.is_relative_to(self._root):
+                        return checkpoint
         raise RefusedError(
             HTTPStatus.FORBIDDEN,
             "no such checkpoint in the server's root folder: it reads paths and file:// URIs in there",
         )
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One line for a caller that goes away in the middle of a call, in place of a traceback."""
+        del request
+        error = sys.exception()
+        logger.info("%s got no answer: %s: %s", client_address[0], type(error).__name__, redact_text(str(error)))
 
     def close(self) -> None:
         """Stop listening, and end what is being evaluated."""
@@ -153,6 +160,7 @@ class EvaluationServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: EvaluationServer
     timeout = 30  # of a caller that says nothing
+    default_request_version = "HTTP/1.0"  # of a call that does not say: it is answered with a status
     server_version = "hookline"
     sys_version = ""
 
@@ -169,12 +177,16 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json":
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > LARGEST_BODY:
+        # Its digits are counted first: Python reads no number of thousands of them.
+        if not length.isdecimal() or len(length) > len(str(LARGEST_BODY)) or int(length) > LARGEST_BODY:
             raise RefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body must have a length of up to {LARGEST_BODY}"
             )
+        content = self.rfile.read(int(length))
+        if len(content) < int(length):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "the body is shorter than its Content-Length")
         try:
-            body = json.loads(self.rfile.read(int(length)))
+            body = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "the body is not JSON") from error
         return self.server.begin(body)
@@ -185,13 +197,30 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is nothing here; ask for /evaluations/ID")
         return self.server.standing(own_id)
 
-    def _answer(self, status: HTTPStatus, carry_out: Any) -> None:
+    def _answer(self, status: HTTPStatus, carry_out: Callable[[], dict[str, Any]]) -> None:
         try:
             self._check_caller()
             content = carry_out()
         except RefusedError as refused:
             status, content = refused.status, {"error": str(refused)}
+        except (ConnectionError, TimeoutError):
+            raise  # there is no one to answer
+        except Exception as error:
+            logger.error("%s: %s", type(error).__name__, redact_text(str(error)))
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the server could not make sense of the call"}
+        self._send(status, content)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Calls that the standard library refuses, such as unknown methods, are answered in JSON too."""
+        del explain
+        self._send(HTTPStatus(code), {"error": message or HTTPStatus(code).description})
+
+    def _send(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
         body = json.dumps(content, allow_nan=False).encode()
+        if status >= HTTPStatus.BAD_REQUEST:
+            logger.info(
+                "%s was refused: %s %s", self.address_string(), status.value, redact_text(str(content["error"]))
+            )
         self.send_response(status)
         if status is HTTPStatus.CONFLICT:
             self.send_header("Retry-After", "1")
@@ -200,13 +229,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _check_caller(self) -> None:
         token = self.server.token
         if token is None:
             # Without a token, a name that somebody else's page has resolved to this machine must not do.
-            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+            try:
+                host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+            except ValueError:  # of what looks like an IPv6 address and is none
+                host = ""
             if not _is_loopback(host):
                 raise RefusedError(HTTPStatus.FORBIDDEN, "this server is for callers on its own machine")
             return
@@ -216,6 +249,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         logger.debug("%s %s", self.address_string(), redact_text(format % arguments))
+
+
+def _paths(path: Any, uri: Any) -> Iterator[Path]:
+    """Where a caller says that the checkpoint is."""
+    if isinstance(path, str) and path:
+        yield Path(path)
+    with suppress(ValueError):  # of what looks like an IPv6 address and is none
+        if isinstance(uri, str) and urlsplit(uri).scheme == "file":
+            yield Path(unquote(urlsplit(uri).path))
 
 
 def _is_loopback(host: str) -> bool:
