@@ -8,6 +8,8 @@ The wheels go to `dist/`. Each promise about installing is then tried with pip, 
 - everything together is found by `hookline plugins`, and brings in no framework
 - each plugin's own tests pass with the test kit, and without torch, jax and mlx
 - a plugin from `hookline new-plugin` installs beside them and passes its own tests
+- with every other version of Python that the metadata names and this machine has, all of it installs, a loop of its own
+  trains with all plugins, is killed and resumes bit for bit, and rollouts in JAX meet rewards in MLX
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import venv
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -30,11 +32,11 @@ FRAMEWORKS = {"torch", "jax", "mlx"}
 class Environment:
     """An empty virtual environment, and what is done in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, interpreter: str = sys.executable) -> None:
         self.bin = folder / "bin"
-        venv.create(folder, with_pip=True)
+        subprocess.run([interpreter, "-m", "venv", str(folder)], check=True)
 
-    def run(self, *command: str, cwd: Path) -> str:
+    def run(self, *command: str, cwd: Path, status: int = 0) -> str:
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         result = subprocess.run(
             [str(self.bin / command[0]), *command[1:]],
@@ -44,7 +46,7 @@ class Environment:
             env=environ,
             check=False,
         )
-        if result.returncode:
+        if result.returncode != status:
             sys.exit(f"failed: {' '.join(command)}\n{result.stdout}\n{result.stderr}")
         return result.stdout
 
@@ -109,6 +111,52 @@ def try_tests(environment: Environment, tests: Path, folder: Path) -> None:
     print(f"tests of {tests.parent.name}: {output.splitlines()[-1]}")
 
 
+def other_versions() -> list[str]:
+    """The versions of Python that the metadata names, but for the one that runs this."""
+    metadata = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text(encoding="utf-8"))
+    named = [name.rpartition(" ")[2] for name in metadata["project"]["classifiers"] if ":: Python :: 3." in name]
+    return [version for version in named if version != f"{sys.version_info.major}.{sys.version_info.minor}"]
+
+
+def find_interpreter(version: str) -> str | None:
+    """An interpreter of this version, from PATH or pyenv. A shim of pyenv may be there without one."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python")))]
+    code = f"import sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
+    for interpreter in filter(None, found):
+        if subprocess.run([interpreter, "-c", code], capture_output=True, check=False).returncode == 0:
+            return interpreter
+    return None
+
+
+def try_other_version(folder: Path, wheels: dict[str, str], version: str) -> None:
+    interpreter = find_interpreter(version)
+    if interpreter is None:
+        print(f"Python {version}: skipped, since there is no interpreter on PATH or in pyenv")
+        return
+    folder = folder / version
+    environment = Environment(folder, interpreter)
+    extras = {"hookline": "[jax,mlx,rewards]"}
+    environment.install(*(wheel + extras.get(name, "") for name, wheel in wheels.items()), cwd=folder)
+    listing = json.loads(environment.run("hookline", "plugins", "--json", cwd=folder))
+    states = {plugin["name"]: plugin["state"] for plugin in listing["plugins"]}
+    assert states, "no plugin was found"
+    assert set(states.values()) == {"active"}, f"not all plugins are active: {states}"
+    (folder / "hookline.toml").write_text("[plugins.checkpoint]\nevery = 2\n", encoding="utf-8")
+    # A warning is an error: what this version of Python deprecates is not used.
+    loop = ("python", "-W", "error", str(ROOT / "tests" / "numpy_loop.py"))
+    whole = environment.run(*loop, "whole", cwd=folder)
+    environment.run(*loop, "killed", "--kill-in", "7", cwd=folder, status=-signal.SIGKILL)
+    resumed = environment.run(*loop, "killed", "--resume", cwd=folder)
+    assert whole.split()[0] == resumed.split()[0], f"{whole!r} when not killed, {resumed!r} when resumed"
+    assert int(resumed.split()[1]) < int(whole.split()[1]), "the resumed run began anew"
+    worker = "from hookline.rollout import RolloutWorker; RolloutWorker().run(steps=2)"
+    environment.run("python", "-W", "error", "-c", worker, cwd=folder)
+    example = ROOT / "examples" / "rollout_integration_example.py"
+    environment.run("python", "-W", "error", str(example), cwd=folder)
+    print(f"Python {version}: trains with {len(states)} plugins, is killed, resumes; rollouts in JAX, rewards in MLX")
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job, and then by all tests too
     projects = sys.argv[1:]
@@ -118,6 +166,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         try_hookspecs_alone(Path(folder), wheels)
         try_everything(Path(folder), wheels, projects)
+        for version in other_versions():
+            try_other_version(Path(folder), wheels, version)
 
 
 if __name__ == "__main__":
