@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from hookline.policies import Continuous, Discrete, mlp_jax, to_jax
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.errors import LessonError, RolloutError, UnknownEnvironmentError, UnsupportedSpaceError
 from hookline.session import Terminated
+from hookline_hookspecs import EvaluationRequest
 
 
 class Corridor(gymnasium.Env):
@@ -121,6 +123,28 @@ def test_an_environment_that_exits_is_an_error_and_no_silent_end(moment: str) ->
         worker.rollout()
     where = "reset" if moment == "reset" else "step 0"
     assert f"lesson 'lesson': environment 'Exits' (copy 0), episode 0, {where}: raised SystemExit" in str(caught.value)
+
+
+def test_an_environment_that_cannot_be_drawn_or_closed_is_an_error_that_says_where() -> None:
+    class Undrawn(Corridor):
+        render_mode = "rgb_array"
+
+        def render(self):
+            raise RuntimeError("no display")
+
+        def close(self):
+            raise OSError("already gone")
+
+    worker = RolloutWorker(config(Undrawn, num_environments=1))
+    request = EvaluationRequest(n_examples=1, replays=1)
+    with pytest.raises(LessonError) as caught:
+        worker.play(request, jax.random.key(0))
+    assert "environment 'Undrawn' (copy 0), when it was closed: raised OSError: already gone" in str(caught.value)
+    assert "(copy 0), episode 0, step 0, render: raised RuntimeError: no display" in str(
+        caught.value.__context__.__context__
+    )
+    with pytest.raises(LessonError, match="when it was closed: raised OSError"):
+        worker.close()
 
 
 def test_a_request_to_stop_the_process_is_not_taken_for_a_failure_of_the_environment() -> None:

@@ -68,15 +68,20 @@ class EnvironmentCopy:
         except STOPS:
             raise
         except BaseException as error:
-            raise raised(self._where(), error) from error
-        obs, reward = self._observe(obs, self._where), checked_reward(given, self._where)
+            raise raised(self.where(), error) from error
+        obs, reward = self._observe(obs, self.where), checked_reward(given, self.where)
         self.length += 1
         self.total_reward += reward
         truncated = truncated or (self._limit is not None and self.length >= self._limit)
         self.episode += terminated or truncated
         return obs, reward, terminated, truncated
 
-    def _where(self) -> str:
+    def close(self) -> None:
+        with attributed(f"{self._name}, when it was closed"):
+            self.environment.close()
+
+    def where(self) -> str:
+        """The lesson, environment, episode and step, for errors."""
         return f"{self._name}, episode {self.episode}, step {self.length}"
 
 
@@ -141,7 +146,7 @@ class GymnasiumRunner:
                 episodes += self._play_round(playing, weights, round_key, asked.greedy, recorders)
         finally:
             for copy in copies:
-                copy.environment.close()
+                copy.close()
         return episodes
 
     def _play_round(
@@ -163,7 +168,8 @@ class GymnasiumRunner:
             actions = np.asarray(_act(self._policy, weights, obs, noise))
             for i in playing.copy():
                 if i < len(recorders):
-                    recorders[i].before_step(obs[i], actions[i])
+                    with attributed(f"{copies[i].where()}, render"):
+                        recorders[i].before_step(obs[i], actions[i])
                 obs[i], reward, terminated, truncated = copies[i].step(actions[i])
                 if i < len(recorders):
                     recorders[i].after_step(reward)
@@ -193,7 +199,7 @@ class GymnasiumRunner:
 
     def close(self) -> None:
         for copy in self._copies:
-            copy.environment.close()
+            copy.close()
 
 
 def _reset_all(copies: Sequence[EnvironmentCopy], key: jax.Array) -> np.ndarray:
