@@ -13,6 +13,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given
@@ -118,6 +119,39 @@ def test_weights_reach_every_worker_and_episodes_carry_their_version(num_workers
     assert batch.weights_version == 3
     assert all((episode.arrays["actions"] == 5).all() for episode in batch)
     assert {episode.metadata["weights_version"] for episode in batch} == {3}
+
+
+def test_weights_that_a_policy_could_not_take_are_given_to_it_again(tmp_path: Path) -> None:
+    marker = tmp_path / "tried"
+
+    class Reluctant:
+        by = 0.0
+
+        def act(self, obs):
+            return np.full(2, self.by)
+
+        def update_weights(self, weights, version):
+            if not marker.exists():
+                marker.touch()
+                raise MemoryError("later")
+            self.by = float(weights["by"])
+
+    env_fn, _ = make_number_parts()
+    with create_rollout_coordinator(
+        env_fn, Reluctant, "ppo", 1, episodes_per_collect=2, timeout_seconds=600
+    ) as coordinator:
+        coordinator.update_weights({"by": np.float32(5.0)}, version=3)
+        with pytest.raises(RolloutError, match="the policy, version 3 of the weights: raised MemoryError: later"):
+            coordinator.collect()
+        assert all((episode.arrays["actions"] == 5).all() for episode in coordinator.collect())
+
+
+def test_an_environment_of_gymnasium_goes_by_its_id() -> None:
+    with (
+        create_rollout_coordinator(lambda: gymnasium.make("CartPole-v1"), lambda: lambda obs: 7) as coordinator,
+        pytest.raises(LessonError, match="environment 'CartPole-v1', episode 0, step 0: raised AssertionError"),
+    ):
+        coordinator.collect()
 
 
 def test_a_worker_that_is_killed_is_replaced_and_reported(caplog: pytest.LogCaptureFixture) -> None:

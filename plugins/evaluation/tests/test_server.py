@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline_evaluation.elsewhere.messages import Answer
@@ -239,6 +239,7 @@ BODY = st.fixed_dictionaries(
 def test_whatever_is_posted_is_refused_with_a_reason(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     client = serve()
 
+    @settings(deadline=None)
     @given(BODY | JSON | st.binary(max_size=100))
     def post(body: Any) -> None:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -250,6 +251,7 @@ def test_whatever_is_posted_is_refused_with_a_reason(serve: Serve, capfd: pytest
     assert capfd.readouterr().err == ""
 
 
+@settings(deadline=None)
 @given(JSON | st.fixed_dictionaries({"scores": st.dictionaries(st.text(max_size=8), JSON), "records": st.lists(JSON)}))
 def test_an_answer_has_finite_scores_or_is_refused(data: Any) -> None:
     try:

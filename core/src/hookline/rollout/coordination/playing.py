@@ -36,7 +36,8 @@ class Player:
         self._environment = environment
         self._policy = policy
         self._act = getattr(policy, "act", policy)
-        self.name = type(environment).__name__
+        # A wrapper of Gymnasium's has the id of what it wraps.
+        self.name: str = getattr(getattr(environment, "spec", None), "id", None) or type(environment).__name__
         """The environment's, for messages."""
 
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:

@@ -121,6 +121,7 @@ class WorkerPool:
             return
         number, worker.episode = worker.episode, None
         if "error" in message.facts:
+            worker.version = None  # it may be the weights that it could not take
             if worker.environment is None:  # nothing was made that could play
                 self._restart(worker)
             if number is None or number in collection.tasks:
