@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +215,7 @@ def test_scores_reach_the_database_and_the_checkpoints(tmp_path: Path) -> None:
     config = TrainerConfig(epochs=1, rollout=SIZES, run_dir=tmp_path / "run")
     settings = Settings(options={"evaluation": {"n_examples": 2, "replays": 0}})
     scores = hookline.train(config, lessons, SMALL, settings=settings).state.eval_scores
-    with sqlite3.connect(tmp_path / "run" / "stats.sqlite") as database:
+    with closing(sqlite3.connect(tmp_path / "run" / "stats.sqlite")) as database:
         recorded = dict(database.execute("SELECT name, value FROM metrics WHERE name LIKE 'eval/%'"))
     saved = json.loads((tmp_path / "run" / "checkpoints" / "epoch-000000" / "state.json").read_text())["metrics"]
     assert recorded == saved == scores

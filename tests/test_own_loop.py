@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_the_loop_learns_and_leaves_what_plugins_make_of_it(tmp_path: Path) -> N
     printed = run([str(EXAMPLE), "runs/mine"], tmp_path)
     folder = tmp_path / "runs" / "mine"
     assert {path.name for path in folder.iterdir()} >= {"stats.sqlite", "status.json", "heartbeat", "checkpoints"}
-    with sqlite3.connect(folder / "stats.sqlite") as database:
+    with closing(sqlite3.connect(folder / "stats.sqlite")) as database:
         losses = database.execute("SELECT value FROM metrics WHERE name = 'train/loss' ORDER BY step").fetchall()
     assert len(losses) >= 12 * 16
     assert losses[-1] < losses[0]

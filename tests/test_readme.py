@@ -8,6 +8,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_the_loop_of_your_own_leaves_the_files_that_the_readme_names(tmp_path: P
     assert result.returncode == 0, result.stderr
     folder = tmp_path / "runs" / "my-run"
     assert {path.name for path in folder.iterdir()} >= {"stats.sqlite", "status.json", "heartbeat", "checkpoints"}
-    with sqlite3.connect(folder / "stats.sqlite") as database:
+    with closing(sqlite3.connect(folder / "stats.sqlite")) as database:
         (count,) = database.execute("SELECT count(*) FROM metrics WHERE name = 'train/loss'").fetchone()
     assert count >= 200
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_a_session_opens_the_installed_plugins_and_leaves_their_files(
             model.weight += 1
             session.end_step({"train/loss": 1 / model.weight})
     folder = tmp_path / "runs" / "mine"
-    with sqlite3.connect(folder / "stats.sqlite") as database:
+    with closing(sqlite3.connect(folder / "stats.sqlite")) as database:
         rows = database.execute("SELECT step, value FROM metrics WHERE name = 'train/loss' ORDER BY step").fetchall()
     assert (1, 1.0) in rows
     assert json.loads((folder / "status.json").read_text())

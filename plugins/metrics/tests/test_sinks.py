@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,7 @@ def test_nothing_of_what_was_reported_is_lost_to_a_kill_once_the_writer_has_look
         child.kill()
         child.communicate()
     assert read("SELECT count(*), max(step) FROM metrics WHERE name LIKE 'train/%'") == [(2000, 1000)]
-    with sqlite3.connect(tmp_path / "stats.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "stats.sqlite")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
