@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from hookline.rollout.errors import LessonError
-from hookline.session.signals import Terminated
+from hookline.session import Terminated
 
 __all__ = ["STOPS", "attributed", "checked_cell", "checked_observation", "checked_reward", "raised", "shortened"]
 
