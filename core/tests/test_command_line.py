@@ -91,7 +91,7 @@ def test_plugins_works_and_says_what_is_wrong_when_the_settings_have_faults(
     assert code == 1
     assert json.loads(out)["problems"] == [
         "-p no:obsrver-x: no installed plugin is called 'obsrver-x' (did you mean 'observer-x'?)",
-        "-o observer-x.foldr=y: unknown key 'foldr' (did you mean 'folder'?)",
+        "-o observer-x.foldr: unknown key 'foldr' (did you mean 'folder'?)",
     ]
 
 

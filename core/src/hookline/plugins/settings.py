@@ -41,6 +41,11 @@ ENVIRONMENT: Final = {
     "HOOKLINE_OPTIONS": "plugins",
 }
 
+DEEPEST: Final = 32
+TOO_DEEP: Final = f"is nested more than {DEEPEST} levels deep"
+LONGEST_PATH: Final = 200
+"""How much of what was given by `-o` is shown as the place of a fault."""
+
 
 class Schema(BaseModel):
     """The keys of `[tool.hookline]`."""
@@ -132,6 +137,9 @@ class Settings:
         return f"not among those allowed by {next(iter(self.allowed.values()), 'an empty allow-list')}"
 
     def set_option(self, plugin: str, key: str, value: Any, where: str) -> None:
+        if _is_too_deep(value):
+            self.faults.append(ConfigFault(where, TOO_DEEP))
+            return
         if is_redacted(value):
             problem = f"{REDACTED} stands for a secret that is not shown: give the secret itself"
             self.faults.append(ConfigFault(where, problem))
@@ -187,7 +195,7 @@ def read_settings(
         else:
             settings.enable(argument, f"-p {argument}")
     for argument in option_arguments:
-        _add_option_argument(settings, argument, f"-o {argument}")
+        _add_option_argument(settings, argument, "-o ")
     return settings
 
 
@@ -233,6 +241,8 @@ def _read_toml(path: Path, faults: list[ConfigFault]) -> dict[str, Any] | None:
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         faults.append(ConfigFault(_shown(path), f"is not valid TOML: {error}"))
+    except RecursionError:
+        faults.append(ConfigFault(_shown(path), TOO_DEEP))
     except OSError as error:
         faults.append(ConfigFault(_shown(path), f"cannot be read: {error.strerror}"))
     return None
@@ -278,20 +288,26 @@ def _add_options_variable(settings: Settings, variable: str, text: str) -> None:
     try:
         arguments = shlex.split(text)
     except ValueError as error:
-        settings.faults.append(ConfigFault(variable, f"cannot be split into options ({error}): {text!r}"))
+        settings.faults.append(ConfigFault(variable, f"cannot be split into options ({error})"))
         return
     for argument in arguments:
-        _add_option_argument(settings, argument, f"{variable}: {argument}")
+        _add_option_argument(settings, argument, f"{variable}: ")
 
 
-def _add_option_argument(settings: Settings, argument: str, where: str) -> None:
+def _add_option_argument(settings: Settings, argument: str, place: str) -> None:
     path, equals, text = argument.partition("=")
+    # Without the value, which may be a secret by a name that is misspelt.
+    where = place + (path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…")
     plugin, dot, key = path.partition(".")
     if not (equals and dot and plugin and key):
         settings.faults.append(ConfigFault(where, "is not of the form PLUGIN.KEY=VALUE, such as checkpoint.every=5"))
         return
     first, *rest = key.split(".")
-    value = _parse_value(text)
+    try:
+        value = _parse_value(text)
+    except RecursionError:
+        settings.faults.append(ConfigFault(where, TOO_DEEP))
+        return
     for inner in reversed(rest):
         value = {inner: value}
     settings.mentions.append((plugin, where))
@@ -304,6 +320,18 @@ def _parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def _is_too_deep(value: Any) -> bool:
+    # Level by level: what goes down into each value would itself be stopped by the depth.
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+        ]
+    return bool(level)
 
 
 def _merged(old: Any, new: Any) -> Any:
