@@ -1,8 +1,12 @@
 """For all tests of the repository."""
 
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from hookline_hookspecs.redaction import forget_secrets
 
 # No test is judged by the clock: on a busy machine any example may take long.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -12,3 +16,10 @@ settings.load_profile("unhurried")
 # interrupt a process mean it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests() -> Iterator[None]:
+    """What one test calls a secret is an ordinary word in another."""
+    yield
+    forget_secrets()

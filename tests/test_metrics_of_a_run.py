@@ -1,11 +1,8 @@
-"""The metrics plugin in real runs: with the trainer and its curriculum, in the older style, and with planted secrets."""
+"""The metrics plugin in real runs: with the trainer and its curriculum, and in the older style."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -178,48 +175,3 @@ def test_a_supervised_run_has_its_validations(tmp_path: Path) -> None:
     assert read(tmp_path, "SELECT step FROM metrics WHERE name = 'val_avg_loss'") == [(1,), (2,), (3,), (4,)]
     assert read(tmp_path, "SELECT count(*) FROM metrics WHERE name = 'time/validation' AND value > 0") == [(2,)]
     assert "Validation loss · val_avg_loss" in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-# -- secrets ------------------------------------------------------------------------------------------------------
-
-LOOP = """
-import time
-
-from hookline.plugins.settings import Settings
-from hookline.session import open_session
-
-options = {"metrics": {"wandb": "offline", "csv": True, "jsonl": True}}
-config = {
-    "learning_rate": 0.1,
-    "api_key": "hush-hush-1",
-    "service": {"auth_token": "hush-hush-2", "url": "https://me:hush-hush-3@example.org/x"},
-}
-with open_session("run", total_epochs=2, config=config, settings=Settings(options=options)) as session:
-    for epoch in session.epochs():
-        session.begin_step()
-        session.end_step({"train/loss": 0.5})
-        while session.state.shared["metrics"].get("wandb_run") is None:
-            time.sleep(0.05)
-"""
-
-
-def test_planted_secrets_are_in_no_file_of_a_run(tmp_path: Path) -> None:
-    planted = {
-        "WANDB_API_KEY": "0123456789abcdef" * 2 + "hushhush",
-        "HUB_TOKEN": "hush-hush-5",
-        "DB_PASSWORD": "hush-hush-6",
-    }
-    # Without the address of the service that a wandb of another test has started in this process.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
-    environ = {**inherited, **planted, "HOME": str(tmp_path / "home")}
-    result = subprocess.run(
-        [sys.executable, "-c", LOOP], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    names = {path.name for path in files}
-    assert names >= {"stats.sqlite", "config.json", "metrics.csv", "metrics.jsonl", "report.html", "status.json"}
-    assert any(path.suffix == ".wandb" for path in files)
-    for path in files:
-        assert b"hush" not in path.read_bytes(), path
-    assert "hush" not in result.stdout + result.stderr

@@ -455,6 +455,22 @@ def test_a_factory_that_fails_in_the_worker_is_an_error_with_its_traceback() -> 
     assert "in env_fn" in "".join(caught.value.__notes__)
 
 
+def test_what_fails_in_a_worker_is_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_PASSWORD", "hidden-password")
+
+    def env_fn():
+        raise ImportError(f"login failed: {os.environ['SOME_PASSWORD']}")
+
+    with (
+        create_rollout_coordinator(env_fn, lambda: str, "ppo", 2) as coordinator,
+        pytest.raises(RolloutError) as caught,
+    ):
+        coordinator.collect()
+    told = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert told.count("login failed: ********") == 2
+    assert "hidden-password" not in told
+
+
 def test_an_episode_without_end_is_cut() -> None:
     with create_rollout_coordinator(
         outcome("", 1.0, False, False, {}), lambda: str, episodes_per_collect=1, max_episode_steps=7

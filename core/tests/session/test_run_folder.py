@@ -16,6 +16,7 @@ from hookline import PluginManager, hookimpl
 from hookline.plugins.errors import HooklineError
 from hookline.plugins.settings import Settings
 from hookline.session import RunFolderError, Session, open_session
+from hookline.session.run_folder import read_config
 from hookline_hookspecs import TrainerState
 
 NO_PLUGINS = Settings(allowed={})
@@ -257,3 +258,9 @@ def test_a_full_disk_at_the_start_is_an_error_that_names_the_file(tmp_path: Path
         open_session(tmp_path, settings=NO_PLUGINS),
     ):
         pass
+
+
+def test_a_config_that_is_nested_too_deeply_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(RunFolderError, match=r"config\.json is not JSON: maximum recursion depth"):
+        read_config(tmp_path)

@@ -27,6 +27,7 @@ from hookline_hookspecs.emit import Emit
 from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
 from hookline_hookspecs.errors import HooklineError
 from hookline_hookspecs.interval import Interval
+from hookline_hookspecs.logs import get_logger
 from hookline_hookspecs.markers import PROJECT_NAME, Clock, Kind, Scope, hookimpl, hookspec
 from hookline_hookspecs.schedules import At, Cycle, Every, Schedule
 from hookline_hookspecs.state import LiveObjectError, Shared, TrainerState
@@ -64,6 +65,7 @@ __all__ = [
     "VerificationResult",
     "checkpoint",
     "evaluation",
+    "get_logger",
     "hookimpl",
     "hookspec",
     "metrics",

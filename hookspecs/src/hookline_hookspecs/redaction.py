@@ -1,54 +1,278 @@
-"""Keeps secrets out of whatever is shown, written or sent.
+"""Keeps secrets out of what a process writes, sends and prints.
 
-Whoever has a sink (a file, a database, another system) passes what goes there through `redact`, and texts that others
-wrote, such as the message of an error, through `redact_text`.
+The process knows its secrets from `remember_secrets`, which is given all options and configs, and from its environment.
+What leaves the process goes through `redact` (data) or `redact_text` (text), where known secrets are replaced wherever
+they occur, also percent-encoded, escaped or in base64. Secret are
+
+- values whose name says so (`hookline_hookspecs.secret_names`), and all that is below such a name;
+- what is in a pydantic `SecretStr` or `SecretBytes`, by whatever name;
+- user and password in a URL, and those of its parameters whose names say so.
+
+In data a value below a secret name is always replaced, but for None, an empty text and booleans. In text a secret is
+looked for if it has at least `SHORTEST_SECRET` characters: a shorter one would be found in the middle of other words.
 """
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import html
+import json
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
-__all__ = ["REDACTED", "is_secret_name", "redact", "redact_text"]
+from hookline_hookspecs.secret_names import is_secret_name
+
+__all__ = ["REDACTED", "forget_secrets", "redact", "redact_arguments", "redact_text", "remember_secrets"]
 
 REDACTED: Final = "********"
-
-_SECRET = re.compile(r"(^|[^a-z])(token|secret|password|passwd|credentials?|authorization|api_?key|access_?key|key)s?$")
 SHORTEST_SECRET: Final = 6
-"""Shorter values of the environment are not looked for in texts: a `1` would be found everywhere."""
+SHORTEST_TOKEN: Final = 16
+"""What stands before the `@` of a URL without a password is a token if it is as long as this, and a name otherwise."""
+SHORTEST_LINE: Final = 16
+"""Lines of a secret of several lines, such as a private key, are looked for one by one if they are as long as this."""
+DEEPEST: Final = 100
+"""Data below so many levels is replaced as a whole."""
 
-_CREDENTIALS_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+LONGEST_KNOWN: Final = 100
+MOST_KNOWN: Final = 4096
 
-
-def is_secret_name(name: str) -> bool:
-    """Whether a setting of this name holds something that must not be shown, such as `api_key` or `auth-token`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    return _SECRET.search(words) is not None
-
-
-def redact(value: Any, name: str = "") -> Any:
-    """`value` with what must not be shown replaced, at any depth: by the names of settings, and in addresses."""
-    if isinstance(value, Mapping):
-        return {key: redact(inner, str(key)) for key, inner in value.items()}
-    if value is not None and value != "" and is_secret_name(name):
-        return REDACTED
-    if isinstance(value, (list, tuple)):
-        return [redact(inner) for inner in value]
-    return _CREDENTIALS_IN_URL.sub(REDACTED, value) if isinstance(value, str) else value
+_USER_IN_URL = re.compile(
+    r"""(?<=://)(?:[^/?#\s"'<>]+(?=@)|[^:/?#\s"'<>@]*:(?!\d*(?:[/?#\s"'<>]|$))[^\s"'<>@]*(?=@))"""
+)
+"""What stands before the `@`. The second form has characters in its password that had to be encoded."""
+_PARAMETER = re.compile(r"""(?<=[?&;#])([^=&;#?\s"'<>]{1,100})=([^&;#\s"'<>]+)""")
+_SCHEME = re.compile(r"(?i)(?:basic|bearer|token|apikey|digest)\s+(\S+)$")
+_SIGNATURES: Final = ("sig", "signature")
+"""Names of parameters by which an address is itself a key."""
 
 
-def redact_text(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """`text` without the values of environment variables whose names say that they are secret, and credentials in URLs.
+# -- the secrets of the process -----------------------------------------------------------------------------------
 
-    :param environ: where to look for secrets (default: this process's environment).
+
+class _Replacements:
+    """What is replaced in texts, made anew when a secret is added or the environment changes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._remembered: frozenset[str] = frozenset()
+        self._environment: Mapping[Any, Any] | None = None
+        self._texts: list[str] = []
+        self._numbers: re.Pattern[str] | None = None
+        self._known: dict[str, str] = {}
+        """Short texts that came before, and what was made of them: names of metrics come with every message."""
+
+    def add(self, secrets: Iterable[str]) -> None:
+        with self._lock:
+            self._remembered |= {part for secret in secrets for part in _parts(secret)}
+            self._environment = None
+
+    def clear(self) -> None:
+        with self._lock:
+            self._remembered, self._environment = frozenset(), None
+
+    def update(self) -> None:
+        """Look for secrets that are new in the environment."""
+        # What is behind `os.environ` is compared in a microsecond, and `os.environ` itself in fifty.
+        environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+        if environment == self._environment:
+            return
+        with self._lock:
+            environment = dict(environment)
+            found = {part for secret in _find(dict(os.environ)) for part in _parts(secret)}
+            forms = {form for secret in self._remembered | found for form in _forms(secret)}
+            # The longest first: one may be the beginning of another.
+            self._texts = sorted((form for form in forms if not form.isdecimal()), key=len, reverse=True)
+            # A number is a secret by itself, and not as a part of another number.
+            numbers = "|".join(sorted(form for form in forms if form.isdecimal()))
+            self._numbers = re.compile(rf"(?<![\d.])(?:{numbers})(?![\d.])") if numbers else None
+            self._known = {}
+            self._environment = environment
+
+    def apply(self, text: str) -> str:
+        """`text` without what is known, and without what is secret in URLs."""
+        known = self._known
+        safe = known.get(text)
+        if safe is None:
+            safe = self._applied(text)
+            if len(text) <= LONGEST_KNOWN and len(known) < MOST_KNOWN:
+                known[text] = safe
+        return safe
+
+    def _applied(self, text: str) -> str:
+        # First: a secret may have characters in it that divide a URL.
+        for secret in self._texts:  # which takes a tenth of the time of one pattern with all of them
+            text = text.replace(secret, REDACTED)
+        if self._numbers is not None:
+            text = self._numbers.sub(REDACTED, text)
+        if "://" in text:
+            text = _USER_IN_URL.sub(REDACTED, text)
+        return _PARAMETER.sub(_redacted_parameter, text) if "=" in text else text
+
+
+_replacements = _Replacements()
+
+
+def remember_secrets(data: Any, name: str = "") -> None:
+    """Have the secrets in `data` replaced in all that leaves the process from now on.
+
+    :param data: an option, a whole config, an object with options (a dataclass or pydantic model), or a URL.
+    :param name: what it is called, where it is a single value.
     """
-    environ = os.environ if environ is None else environ
-    # Without the line end of a file that one was read from: whoever uses it has taken that off.
-    named = [value.strip() for name, value in environ.items() if is_secret_name(name)]
-    secrets = [value for value in named if len(value) >= SHORTEST_SECRET]
-    # The longest first: one may be the beginning of another.
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, REDACTED)
-    return _CREDENTIALS_IN_URL.sub(REDACTED, text)
+    _replacements.add(_find(data, is_secret_name(name)))
+
+
+def forget_secrets() -> None:
+    """Forget what was remembered. For tests, which share a process."""
+    _replacements.clear()
+
+
+def _find(value: Any, is_secret: bool = False, depth: int = 0) -> Iterator[str]:
+    """The secrets in `value`, of which all is secret if its name says so."""
+    if depth > DEEPEST or value is None or isinstance(value, bool):
+        return
+    if callable(getattr(value, "get_secret_value", None)):
+        value, is_secret = value.get_secret_value(), True
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        yield from _in_urls(value)
+    if is_secret and isinstance(value, (str, int)):
+        yield str(value)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for inner in value:
+            yield from _find(inner, is_secret, depth + 1)
+    else:
+        for key, inner in _fields(value):
+            yield from _find(inner, is_secret or is_secret_name(str(key)), depth + 1)
+
+
+def _fields(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(own.name, getattr(value, own.name, None)) for own in dataclasses.fields(value)]
+    return list(vars(value).items()) if hasattr(type(value), "model_fields") else ()
+
+
+def _in_urls(text: str) -> Iterator[str]:
+    if "://" in text:
+        for match in _USER_IN_URL.finditer(text):
+            user, colon, password = match[0].partition(":")
+            if not colon and len(user) < SHORTEST_TOKEN:
+                continue  # a name such as `postgres`, which is a word of other texts too
+            yield unquote(password if colon else user)
+            if colon:
+                yield base64.b64encode(_bytes(unquote(match[0]))).decode()
+    if "=" in text:
+        for match in _PARAMETER.finditer(text):
+            if _is_secret_parameter(match[1]):
+                yield unquote_plus(match[2])
+                yield unquote(match[2])
+
+
+def _is_secret_parameter(name: str) -> bool:
+    name = unquote(name)
+    return is_secret_name(name) or name.lower().endswith(_SIGNATURES)
+
+
+def _parts(secret: str) -> Iterator[str]:
+    """What of a secret is looked for in texts."""
+    secret = secret.strip()  # the line end of a file that it was read from
+    scheme = _SCHEME.match(secret)
+    for part in (secret, *(scheme.groups() if scheme else ())):
+        if len(part) >= SHORTEST_SECRET and part.strip("*"):  # what is redacted already is no secret
+            yield part
+    if "\n" in secret:
+        lines = (line.strip() for line in secret.splitlines())
+        yield from (line for line in lines if len(line) >= SHORTEST_LINE and not line.startswith("-----"))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret, and what becomes of it in a URL, in JSON, in a `repr`, in HTML, in a command line and in base64."""
+    yield secret
+    for encode in (quote, quote_plus):
+        for safe in ("", "/"):
+            encoded = encode(secret, safe=safe, errors="surrogatepass")
+            yield encoded
+            yield re.sub("%..", lambda code: code[0].lower(), encoded)
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield repr(secret)[1:-1]
+    yield html.escape(secret)
+    yield secret.replace("'", "'\"'\"'")
+    for encode_64 in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode_64(_bytes(secret)).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+# -- redaction ----------------------------------------------------------------------------------------------------
+
+
+def redact(value: Any, *, by_names: bool = True) -> Any:
+    """`value` without secrets, at any depth: by the names of settings, by what is remembered, and in URLs.
+
+    Mappings and lists are copied; what is neither that nor text is returned as it is, unless its name is secret.
+
+    :param by_names: false for data whose names are not those of settings, such as metrics: `reward/key` is a number.
+    """
+    _replacements.update()
+    return _redacted(value, is_secret_name if by_names else _never, False, 0)
+
+
+def _never(name: str) -> bool:
+    del name
+    return False
+
+
+def redact_text(text: str) -> str:
+    """`text` without the secrets of this process, and without users, passwords and secret parameters of URLs."""
+    _replacements.update()
+    return _replacements.apply(text)
+
+
+def _redacted(value: Any, says_secret: Callable[[str], bool], is_secret: bool, depth: int) -> Any:
+    if isinstance(value, str):
+        return REDACTED if value and is_secret else _replacements.apply(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (float, int)):
+        return REDACTED if is_secret else value
+    if depth > DEEPEST or callable(getattr(value, "get_secret_value", None)):
+        return REDACTED
+    if isinstance(value, (dict, Mapping)):
+        return {
+            _replacements.apply(key) if isinstance(key, str) else key: _redacted(
+                inner, says_secret, is_secret or says_secret(str(key)), depth + 1
+            )
+            for key, inner in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_redacted(inner, says_secret, is_secret, depth + 1) for inner in value]
+    return REDACTED if is_secret else value
+
+
+def _redacted_parameter(match: re.Match[str]) -> str:
+    return f"{match[1]}={REDACTED}" if _is_secret_parameter(match[1]) else match[0]
+
+
+def redact_arguments(arguments: Iterable[str]) -> list[str]:
+    """A command line without secrets: `--api-key S` and `-o plugin.api_key=S` too, however short S is."""
+    shown, is_secret = [], False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if is_secret and not argument.startswith("-"):
+            shown.append(REDACTED)
+        elif equals and any(map(is_secret_name, name.split("."))):
+            shown.append(f"{name}={REDACTED}")
+        else:
+            shown.append(redact_text(argument))
+        is_secret = not equals and argument.startswith("-") and is_secret_name(argument)
+    return shown

@@ -19,6 +19,9 @@ from hookline.plugins.discovery import PluginLoader, PluginRecord
 from hookline.plugins.errors import ConfigError, HooklineError, PluginError
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import read_settings
+from hookline_hookspecs.errors import error_message
+from hookline_hookspecs.logs import hide_secrets_in_tracebacks, print_traceback
+from hookline_hookspecs.redaction import redact_text
 
 __all__ = ["main"]
 
@@ -32,6 +35,7 @@ OWN_COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command."""
+    hide_secrets_in_tracebacks()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     app = App(
         name="hookline",
@@ -47,7 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(tokens)
     except HooklineError as error:
         notes = getattr(error, "__notes__", ())
-        errors.print("\n".join([f"hookline: {error}", *notes]), style="red", markup=False, soft_wrap=True)
+        lines = [f"hookline: {error_message(error)}", *map(redact_text, notes)]
+        errors.print("\n".join(lines), style="red", markup=False, soft_wrap=True)
+        sys.exit(1)
+    except SystemExit as end:
+        if isinstance(end.code, str):  # which the interpreter would print as it is
+            sys.exit(redact_text(end.code))
+        raise
+    except Exception as error:
+        print_traceback(error)  # not by the interpreter's hook, in whose place wandb has put its own
         sys.exit(1)
 
 
@@ -55,7 +67,7 @@ def _add_plugin_commands(app: App, tokens: Sequence[str], errors: Console) -> No
     """Ask the plugins, which means importing them. One with a fault is reported and takes no other command away."""
 
     def report(problem: object) -> None:
-        errors.print(f"hookline: {problem}", style="yellow", markup=False, soft_wrap=True)
+        errors.print(f"hookline: {redact_text(str(problem))}", style="yellow", markup=False, soft_wrap=True)
 
     loader = PluginLoader(PluginManager(), read_settings(plugin_arguments=_plugin_arguments(tokens)))
     loader.prepare()

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hookline_hookspecs.redaction import redact_text
+
 if TYPE_CHECKING:
     from hookline.rollout import Curriculum
     from hookline.training import Trainer
@@ -25,7 +27,7 @@ def print_outcome(trainer: Trainer, folder: Path, console: Console) -> None:
     of_all = f" of {state.total_epochs}" if state.epoch + 1 != state.total_epochs else ""
     console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1}{of_all} epochs, {state.step:,} gradient steps")
     if state.stop_reason is not None:
-        console.print(f"ended early: {escape(state.stop_reason)}")
+        console.print(f"ended early: {escape(redact_text(state.stop_reason))}")
     if trainer.worker is not None:
         if trainer.worker.is_complete:
             console.print("complete: all lessons have graduated")

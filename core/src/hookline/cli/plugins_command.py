@@ -18,6 +18,7 @@ from hookline.plugins.errors import HooklineError, did_you_mean
 from hookline.plugins.listing import PluginListing, list_plugins
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import read_settings
+from hookline_hookspecs.errors import error_message
 
 __all__ = ["plugins"]
 
@@ -66,7 +67,9 @@ def _load(
     loader.prepare()
     loader.register()
     problems = [*loader.faults, *([] if loader.order_error is None else [loader.order_error])]
-    return list_plugins(manager, loader.records), list(map(str, problems))
+    return list_plugins(manager, loader.records), [
+        error_message(p) if isinstance(p, Exception) else str(p) for p in problems
+    ]
 
 
 def _in_call_order(manager: PluginManager, event: str, listings: Sequence[PluginListing]) -> list[PluginListing]:

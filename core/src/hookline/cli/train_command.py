@@ -20,7 +20,7 @@ from hookline.plugins.settings import Settings, read_settings
 from hookline.session import Terminated
 from hookline.session.run_folder import CONFIG, read_config
 from hookline_hookspecs import hookimpl
-from hookline_hookspecs.redaction import redact
+from hookline_hookspecs.redaction import redact_arguments, redact_text
 
 __all__ = ["train"]
 
@@ -73,7 +73,7 @@ def train(
     logging.basicConfig(
         level=logging.INFO,
         format="%(message)s",
-        handlers=[RichHandler(console=console, show_path=False, log_time_format="%H:%M:%S")],
+        handlers=[LogHandler(console=console, show_path=False, log_time_format="%H:%M:%S")],
     )
     logging.getLogger("jax").setLevel(logging.WARNING)
 
@@ -103,6 +103,13 @@ def train(
         raise
     if trainer.ranks.rank == 0:
         print_outcome(trainer, folder, Console(highlight=False))
+
+
+class LogHandler(RichHandler):
+    """Shows the records of all libraries, some of which log the addresses that they call."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact_text(super().format(record))
 
 
 class Began:
@@ -157,11 +164,8 @@ def _arguments(changes: dict[str, Any], plugins: Sequence[str], options: Sequenc
     """What was said of this run besides its task and folder, secrets redacted: they must be given again."""
     arguments = [part for name, value in changes.items() for part in (f"--{name}", str(value))]
     arguments += [part for plugin in plugins for part in ("-p", plugin)]
-    for option in options:
-        path, equals, value = option.partition("=")
-        key = path.rpartition(".")[2]
-        arguments += ["-o", f"{path}{equals}{redact({key: value})[key]}"]
-    return [*arguments, "--profile-plugins"] if profile else arguments
+    arguments += [part for option in options for part in ("-o", option)]
+    return redact_arguments([*arguments, "--profile-plugins"] if profile else arguments)
 
 
 def _how_to_go_on(folder: Path, command: Sequence[str]) -> Callable[[], str]:

@@ -16,9 +16,9 @@ from hookline.plugins.errors import ConfigFault, PluginError, did_you_mean
 from hookline.plugins.faults import ErrorPolicy
 from hookline.plugins.manager import Overrides
 from hookline.plugins.settings import Settings, is_redacted
-from hookline.plugins.validation import field_names, validation_faults
+from hookline.plugins.validation import declared_secrets, field_names, validation_faults
 from hookline_hookspecs import At, Cycle, Every, Schedule
-from hookline_hookspecs.redaction import redact
+from hookline_hookspecs.redaction import redact, remember_secrets
 
 __all__ = ["Blueprint"]
 
@@ -81,6 +81,9 @@ class Blueprint:
         known = field_names(self.options_model)
         # A run may have begun with another version of the plugin, which had other options.
         values = {k: v for k, v in values.items() if k in known or k not in recorded}
+        remember_secrets(values)
+        for secret in declared_secrets(self.options_model, values):
+            remember_secrets(secret, "secret")  # before they are validated: what is wrong with one is told without it
         if self.options_model is None:
             return [
                 ConfigFault(settings.option_origin(self.name, [key]), f"plugin {self.name!r} takes no options")
@@ -88,6 +91,7 @@ class Blueprint:
             ]
         try:
             self.options = TypeAdapter(self.options_model).validate_python(values, extra="forbid")
+            remember_secrets(self.options)
         except ValidationError as error:
             return validation_faults(
                 error, self.options_model, lambda path: settings.option_origin(self.name, path or ["options"])
@@ -156,7 +160,7 @@ class Blueprint:
         on_error = values.get("on_error")
         if on_error is not None and on_error not in get_args(ErrorPolicy):
             hint = did_you_mean(str(on_error), get_args(ErrorPolicy))
-            fault(["on_error"], f"must be 'raise', 'warn' or 'disable', got {on_error!r}{hint}")
+            fault(["on_error"], f"must be 'raise', 'warn' or 'disable', got {redact(on_error)!r}{hint}")
         overrides = Overrides(schedule=every, event_schedules=per_event, on_error=on_error, distribution=distribution)
         return overrides, faults
 
@@ -182,7 +186,7 @@ def _is_model(hint: Any) -> bool:
 def _table(value: Any, fault: Callable[[list[str], str], None]) -> Mapping[str, Any]:
     if isinstance(value, dict):
         return value
-    fault(["schedule"], f"must be a table of events, such as schedule.on_epoch_end = 5, got {value!r}")
+    fault(["schedule"], f"must be a table of events, such as schedule.on_epoch_end = 5, got {redact(value)!r}")
     return {}
 
 
@@ -196,5 +200,8 @@ def _parse_schedule(value: Any, path: list[str], fault: Callable[[list[str], str
             except (TypeError, ValueError) as error:
                 fault(path, f"is not a schedule: {error}")
                 return None
-    fault(path, f"is not a schedule: use a number, {{every, start, stop}}, {{cycle, active}} or {{at}}, got {value!r}")
+    fault(
+        path,
+        f"is not a schedule: use a number, {{every, start, stop}}, {{cycle, active}} or {{at}}, got {redact(value)!r}",
+    )
     return None

@@ -21,7 +21,6 @@ from hookline.plugins.errors import (
     HooklineError,
     OrderError,
     PluginError,
-    describe_error,
     did_you_mean,
 )
 from hookline.plugins.faults import Interruption
@@ -29,6 +28,8 @@ from hookline.plugins.manager import Overrides, PluginManager
 from hookline.plugins.ordering import Constraints, constraints_of, sort_by_constraints
 from hookline.plugins.settings import Settings, read_settings
 from hookline_hookspecs import PROJECT_NAME
+from hookline_hookspecs.errors import describe_error, error_message
+from hookline_hookspecs.redaction import remember_secrets
 
 __all__ = ["InstalledPlugin", "PluginLoader", "PluginRecord", "installed_plugins", "load_plugins", "open_plugins"]
 
@@ -102,7 +103,7 @@ class PluginRecord:
 
     def fail(self, what: str, error: BaseException) -> None:
         self.state, self.error = "failed", error
-        self.reason = f"{what}: {error if isinstance(error, HooklineError) else describe_error(error)}"
+        self.reason = f"{what}: {error_message(error) if isinstance(error, HooklineError) else describe_error(error)}"
 
     @contextmanager
     def blamed(self, what: str) -> Iterator[None]:
@@ -219,6 +220,7 @@ class PluginLoader:
 
     def prepare(self) -> None:
         """Decide what is wanted, import it and validate its options."""
+        remember_secrets(self.settings.options)
         self._check_mentions()
         for record in self.records:
             why_off = self.settings.why_off(record.name, record.installed.distribution)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pluggy import PluginValidationError
 
 from hookline_hookspecs import HooklineError
+from hookline_hookspecs.redaction import redact_text
 
 __all__ = [
     "ConfigError",
@@ -18,7 +19,6 @@ __all__ = [
     "HooklineError",
     "OrderError",
     "PluginError",
-    "describe_error",
     "did_you_mean",
 ]
 
@@ -32,7 +32,7 @@ class ConfigFault:
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.problem}"
+        return redact_text(f"{self.where}: {self.problem}")
 
 
 class ConfigError(HooklineError):
@@ -68,15 +68,6 @@ class OrderError(PluginError):
 
 class EmitError(HooklineError, TypeError):
     """An event was emitted with arguments that it does not take."""
-
-
-def describe_error(error: BaseException) -> str:
-    """The type and message of an exception. A plugin's exception may fail to give its message."""
-    try:
-        message = str(error)
-    except Exception:
-        return f"{type(error).__name__} (its message cannot be shown)"
-    return f"{type(error).__name__}: {message}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

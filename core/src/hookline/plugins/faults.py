@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, get_args
 
-from hookline.plugins.errors import HooklineError, PluginError, describe_error, did_you_mean
+from hookline.plugins.errors import HooklineError, PluginError, did_you_mean
+from hookline_hookspecs.errors import describe_error
 
 if TYPE_CHECKING:
     from hookline.plugins.implementations import Implementation

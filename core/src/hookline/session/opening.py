@@ -15,7 +15,7 @@ from hookline.plugins.settings import Settings
 from hookline.plugins.summary import print_summary
 from hookline.session.session import Session
 from hookline_hookspecs import TrainerState
-from hookline_hookspecs.redaction import redact
+from hookline_hookspecs.redaction import redact, remember_secrets
 
 __all__ = ["number_in_environment", "open_session", "plugins_for_a_run"]
 
@@ -75,6 +75,7 @@ def open_session(
     :param resume: go on from what the folder holds; an installed plugin restores it.
     :param settings: which plugins are wanted, and how (default: those of this folder and environment).
     """
+    remember_secrets(config)
     folder = None if run_dir is None else Path(run_dir)
     state = TrainerState(
         run_id="" if folder is None else folder.name,

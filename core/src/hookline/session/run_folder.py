@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hookline.plugins.errors import HooklineError
 from hookline_hookspecs.files import write_atomically
-from hookline_hookspecs.redaction import redact_text
+from hookline_hookspecs.redaction import redact, redact_arguments
 
 __all__ = ["RunFolderError", "claimed_run_folder", "read_config", "write_config"]
 
@@ -62,7 +62,7 @@ def claimed_run_folder(folder: Path, *, resume: bool) -> Iterator[None]:
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write what the run in a folder was told; a reader never sees half of it."""
     with _named(f"{folder / CONFIG} cannot be written"):
-        write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+        write_atomically(folder / CONFIG, json.dumps(redact(config), indent=2) + "\n")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunFolderError(f"{folder} holds no run: there is no {CONFIG} in it") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunFolderError(f"{folder / CONFIG} is not JSON: {error}") from error
     return config
 
@@ -131,6 +131,6 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _this_process() -> str:
-    command = redact_text(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+    command = shlex.join([Path(sys.argv[0]).name, *redact_arguments(sys.argv[1:])])
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     return f"process {os.getpid()} on {socket.gethostname()} ({command}) since {since}\n"

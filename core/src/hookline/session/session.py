@@ -18,6 +18,7 @@ from hookline.session.run_folder import claimed_run_folder, write_config
 from hookline.session.signals import termination_as_exception
 from hookline.session.state_check import StateCheck
 from hookline_hookspecs import TrainerState
+from hookline_hookspecs.errors import describe_error
 
 __all__ = ["Session"]
 
@@ -146,7 +147,7 @@ class Session:
             self.emit.on_training_failed(state=self.state, error=error)
         except Exception as second_error:
             # What ended the run is what its owner must see; a plugin that cannot cope with that comes second.
-            error.add_note(f"then on_training_failed raised {type(second_error).__name__}: {second_error}")
+            error.add_note(f"then on_training_failed raised {describe_error(second_error)}")
         finally:
             self._end()
 

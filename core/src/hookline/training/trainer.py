@@ -27,7 +27,7 @@ from hookline.training.supervised_loop import SupervisedLoop
 from hookline.training.warm_start import WarmStart, WarmStartPhase
 from hookline.training.worker import as_module, build_worker, plays_text
 from hookline_hookspecs import TrainerState
-from hookline_hookspecs.redaction import redact
+from hookline_hookspecs.redaction import redact, remember_secrets
 
 if TYPE_CHECKING:
     from hookline.rewards import IntegratedRewardConfig
@@ -75,6 +75,7 @@ class Trainer:
                 f"this is rank {self.ranks.rank}, but its plugins are those of rank {self.plugins.rank}: "
                 "make their manager with rank=int(os.environ['RANK'])"
             )
+        remember_secrets(config)
         self.state = TrainerState(
             run_id="" if config.run_dir is None else config.run_dir.name,
             run_dir=config.run_dir,

@@ -20,6 +20,7 @@ from hookline_checkpoint.restoring import restore, state_dict_of
 from hookline_checkpoint.saver import Saver
 from hookline_checkpoint.uploads import Uploads
 from hookline_hookspecs import CheckpointRecord, TrainerState
+from hookline_hookspecs.redaction import redact
 
 __all__ = ["CheckpointManager", "record_of"]
 
@@ -104,7 +105,7 @@ class CheckpointManager:
                 step=state.step,
                 agent_step=state.agent_step,
                 metrics=metrics,
-                config=as_plain_data(state.config),
+                config=redact(as_plain_data(state.config)),
                 policy=state_dict_of("policy", state.policy),
                 optimizer=state_dict_of("optimizer", state.optimizer),
                 plugins=dict(plugins),

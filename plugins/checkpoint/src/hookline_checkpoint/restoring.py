@@ -10,6 +10,7 @@ from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.reading import Loaded
 from hookline_checkpoint.tree import split_tree
 from hookline_hookspecs import TrainerState
+from hookline_hookspecs.errors import error_message
 
 __all__ = ["Part", "restore", "state_dict_of"]
 
@@ -60,7 +61,7 @@ def _load(part: Part, target: Any, saved: Any, loaded: Loaded) -> None:
     try:
         target.load_state_dict(saved)
     except Exception as error:
-        raise CheckpointError(f"{path} does not fit this run's {part}: {error}; {what_to_do}") from error
+        raise CheckpointError(f"{path} does not fit this run's {part}: {error_message(error)}; {what_to_do}") from error
 
 
 def _mismatched_shapes(current: Any, saved: Any) -> list[str]:

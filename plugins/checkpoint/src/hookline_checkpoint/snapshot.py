@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,11 @@ from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.layout import OPTIMIZER, POLICY, STATE
 from hookline_checkpoint.tree import split_tree
+from hookline_hookspecs.redaction import redact, redact_text
 
 __all__ = ["Snapshot", "SnapshotBuffers"]
+
+logger = logging.getLogger("hookline.checkpoint")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class SnapshotBuffers:
     def __init__(self) -> None:
         self._policy = ReusedBuffer()
         self._optimizer = ReusedBuffer()
+        self._warned: set[str] = set()
+        """Plugins with secrets in what they save."""
 
     def reserve(self, policy: Any, optimizer: Any) -> Callable[[], None]:
         """Look how much memory these will take, and return what takes it: that may be called on any thread."""
@@ -58,21 +64,32 @@ class SnapshotBuffers:
             "plugins": contents.plugins,
         }
         files: dict[str, Sequence[bytes | memoryview]] = {
-            STATE: [_as_json(state, contents)],
+            STATE: [self._as_json(state, contents)],
             POLICY: self._policy.fill(policy),
             OPTIMIZER: self._optimizer.fill(optimizer),
         }
         return Snapshot(contents.epoch, contents.step, dict(contents.metrics), files)
 
+    def _as_json(self, state: Mapping[str, Any], contents: Contents) -> bytes:
+        try:
+            text = json.dumps(state, allow_nan=False)
+            if redact_text(text) != text:  # asked of all at once, since it is nearly never so
+                text = json.dumps({**state, "plugins": self._without_secrets(contents.plugins)}, allow_nan=False)
+            return text.encode()
+        except (TypeError, ValueError) as error:
+            # Which plugin it is, only now: looking at each of them beforehand would take as long again at every save.
+            for plugin, saved in contents.plugins.items():
+                _check_json(plugin, saved)
+            raise CheckpointError(f"the run has something in its state that JSON cannot hold: {error}") from error
 
-def _as_json(state: Mapping[str, Any], contents: Contents) -> bytes:
-    try:
-        return json.dumps(state, allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        # Which plugin it is, only now: looking at each of them beforehand would take as long again at every save.
-        for plugin, saved in contents.plugins.items():
-            _check_json(plugin, saved)
-        raise CheckpointError(f"the run has something in its state that JSON cannot hold: {error}") from error
+    def _without_secrets(self, plugins: Mapping[str, Any]) -> dict[str, Any]:
+        """By value alone: a plugin may call its random numbers `key`, and must get back what it gave."""
+        safe = {plugin: redact(saved, by_names=False) for plugin, saved in plugins.items()}
+        for plugin, saved in plugins.items():
+            if plugin not in self._warned and json.dumps(safe[plugin]) != json.dumps(saved):
+                self._warned.add(plugin)
+                logger.warning("plugin %r has a secret in what it saves: it is left out of the checkpoint", plugin)
+        return safe
 
 
 def _check_json(plugin: str, saved: object) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from hookline_checkpoint.layout import FILES
 from hookline_checkpoint.retention import Retention
 from hookline_hookspecs import CheckpointRecord
+from hookline_hookspecs.errors import describe_error
 
 __all__ = ["Uploads"]
 
@@ -75,7 +76,7 @@ class Uploads:
         try:
             self._uri = _log_artifact(record, wandb_run)
         except Exception as error:
-            logger.warning("checkpoint %s could not be handed to wandb: %r", record.path, error)
+            logger.warning("checkpoint %s could not be handed to wandb: %s", record.path, describe_error(error))
         finally:
             retention.release(record.path)
 

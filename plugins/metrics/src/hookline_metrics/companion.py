@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hookline_hookspecs.errors import describe_error
 from hookline_metrics.moment import Moment
 from hookline_metrics.progress import Progress
 from hookline_metrics.system import SystemMonitor
@@ -93,4 +94,4 @@ class Companion:
         except Exception as error:
             if what not in self._failed:
                 self._failed.add(what)
-                logger.warning("the metrics plugin cannot %s: %r", what, error)
+                logger.warning("the metrics plugin cannot %s: %s", what, describe_error(error))

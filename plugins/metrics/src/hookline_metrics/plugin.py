@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hookline_hookspecs import Emit, Every, HookContext, Rollout, TrainerState, hookimpl
-from hookline_hookspecs.redaction import redact, redact_text
+from hookline_hookspecs.redaction import redact
 from hookline_metrics.gathering import Gatherer
 from hookline_metrics.gradients import gradient_statistics
 from hookline_metrics.lessons import LessonRecord
@@ -108,7 +108,7 @@ class Metrics:
     def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
         if state.run_dir is None:
             return []
-        config = json.loads(redact_text(json.dumps(redact(getattr(state, "config", {})), default=str)))
+        config = redact(json.loads(json.dumps(redact(getattr(state, "config", {})), default=str)))
         return wanted_sinks(self._options, Run(state.run_dir, state.run_id, config, state.shared["metrics"]))
 
     def _end(self) -> None:

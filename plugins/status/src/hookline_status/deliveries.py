@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hookline_hookspecs.errors import describe_error
 from hookline_status.endpoint import Endpoint
-from hookline_status.entries import describe_error
 from hookline_status.messages import Kind
 from hookline_status.reporter import Reporter
 from hookline_status.token import authorization

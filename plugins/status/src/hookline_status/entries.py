@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from hookline_hookspecs.files import write_atomically
+from hookline_hookspecs.redaction import redact
 
-__all__ = ["Entry", "StatusFile", "as_kpi", "as_time", "describe_error"]
+__all__ = ["Entry", "StatusFile", "as_kpi", "as_time"]
 
 KEPT_ENTRIES: Final = 100
 """How many entries the file has at most, besides the first."""
@@ -60,7 +61,7 @@ class StatusFile:
 
     def add(self, entry: Entry) -> None:
         """Add an entry. STARTED begins the file anew; RUNNING may wait to be written with the next one."""
-        text = json.dumps(entry.as_dict(), allow_nan=False)
+        text = json.dumps(redact(entry.as_dict(), by_names=False), allow_nan=False)
         if entry.status == "STARTED":
             self._first = text
             self._latest.clear()
@@ -91,8 +92,3 @@ def as_kpi(*sources: Mapping[str, Any]) -> dict[str, float | None]:
 def as_time(seconds: float | None) -> str | None:
     """A duration as TAO writes it, such as 1:02:03.500000."""
     return None if seconds is None else str(timedelta(seconds=seconds))
-
-
-def describe_error(error: BaseException) -> str:
-    """An error's type and what it says."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

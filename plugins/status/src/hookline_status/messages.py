@@ -14,11 +14,11 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import IntEnum
-from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Final, NamedTuple
 
-from hookline_hookspecs.redaction import REDACTED, is_secret_name, redact_text
+from hookline_hookspecs.redaction import REDACTED, redact, redact_text
+from hookline_hookspecs.secret_names import is_secret_name
 
 __all__ = ["Kind", "Message", "encode"]
 
@@ -58,44 +58,44 @@ def encode(message: Message) -> str:
 
 def _dump(message: Message, data: Any) -> str:
     timestamp = datetime.fromtimestamp(message.time, UTC).isoformat(timespec="milliseconds")
-    component = _shown_name(message.component)
+    component = _shortened(message.component)
     if message.phase is None:
         body = {"component": component, "step": message.step, "timestamp": timestamp, "metrics": data}
     else:
         body = {"component": component, "phase": message.phase, "timestamp": timestamp, "data": data}
-    return json.dumps(body, allow_nan=False)
+    return json.dumps(redact(body, by_names=False), allow_nan=False)
 
 
-def _plain(value: Any, name: str = "", depth: int = 0) -> Any:
+def _plain(value: Any, is_secret: bool = False, depth: int = 0) -> Any:
     """The value as JSON can hold it. What has no such form is told by its type."""
+    if type(value) is float:  # nearly always, and asking an abstract class takes ten times as long
+        return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         # A number is no secret whatever its name: `train/tokens` is how many there were.
-        return REDACTED if value and is_secret_name(name) else _shown(value)
+        return REDACTED if value and is_secret else _shortened(value)
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
         number = float(value)
         return number if math.isfinite(number) else None
     if isinstance(value, Mapping) and depth < DEEPEST:
-        return {_shown_name(str(key)): _plain(inner, str(key), depth + 1) for key, inner in value.items()}
+        return {
+            _shortened(str(key)): _plain(inner, is_secret or is_secret_name(str(key)), depth + 1)
+            for key, inner in value.items()
+        }
     if isinstance(value, (list, tuple)) and depth < DEEPEST:
-        return [_plain(inner, name, depth + 1) for inner in value]
+        return [_plain(inner, is_secret, depth + 1) for inner in value]
     if callable(getattr(value, "item", None)):  # an array or tensor of one element
         try:
-            return _plain(value.item(), name, DEEPEST)
+            return _plain(value.item(), is_secret, DEEPEST)
         except (TypeError, ValueError, RuntimeError):
             pass
     return f"<{type(value).__name__}>"
 
 
-@lru_cache(maxsize=4096)
-def _shown_name(name: str) -> str:
-    """The name of a component or a number, of which every message has the same."""
-    return _shown(name)
-
-
-def _shown(text: str) -> str:
-    safe = redact_text(text)  # before it is cut, which might leave half of a secret
-    return safe if len(safe) <= LONGEST_TEXT else f"{safe[:LONGEST_TEXT]}…"
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{redact_text(text)[:LONGEST_TEXT]}…"  # redacted before it is cut, which might leave half of a secret

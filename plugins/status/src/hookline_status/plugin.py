@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from hookline_hookspecs import Every, TrainerState, hookimpl
-from hookline_hookspecs.redaction import redact_text
+from hookline_hookspecs.errors import describe_error
 from hookline_status.announcer import Announcer
 from hookline_status.endpoint import Endpoint
-from hookline_status.entries import Entry, StatusFile, as_kpi, as_time, describe_error
+from hookline_status.entries import Entry, StatusFile, as_kpi, as_time
 from hookline_status.token import authorization
 
 __all__ = ["Options", "Status"]
@@ -62,7 +62,7 @@ class Status:
     @hookimpl(background=True, scope="driver")
     def on_new_training_run(self, state: TrainerState) -> None:
         message = f"run {state.run_id} has started" if state.run_id else "the run has started"
-        self._add(state, "on_new_training_run", "STARTED", redact_text(message))
+        self._add(state, "on_new_training_run", "STARTED", message)
 
     @hookimpl(scope="driver")  # not in the background, which comes to it late: the time of epochs is counted from here
     def pre_training(self, state: TrainerState) -> None:
@@ -78,7 +78,7 @@ class Status:
 
     @hookimpl(background=True, scope="driver")
     def on_training_failed(self, state: TrainerState, error: BaseException) -> None:
-        self._add_last(state, "on_training_failed", "FAILURE", redact_text(describe_error(error)))
+        self._add_last(state, "on_training_failed", "FAILURE", describe_error(error))
 
     def _add_last(self, state: TrainerState, event: str, status: Literal["SUCCESS", "FAILURE"], message: str) -> None:
         try:
@@ -94,10 +94,6 @@ class Status:
         status: Literal["STARTED", "RUNNING", "SUCCESS", "FAILURE"],
         message: str,
     ) -> None:
-        """Add an entry.
-
-        :param message: one that holds words of others is redacted, which takes longer than all the rest of an entry.
-        """
         kpi = as_kpi(state.rollout_stats, state.loss_stats, state.eval_scores)
         date = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Entry(date, status, message, self._data(state, status == "RUNNING"), kpi)

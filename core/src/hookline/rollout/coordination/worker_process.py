@@ -19,11 +19,15 @@ from multiprocessing.connection import Connection
 from hookline.extras import require
 from hookline.rollout.coordination.messages import Message, episode_message, pack, unpack
 from hookline.rollout.coordination.playing import Player, make_player
+from hookline_hookspecs.errors import describe_error
+from hookline_hookspecs.logs import hide_secrets_in_tracebacks
+from hookline_hookspecs.redaction import redact_text
 
 __all__ = ["main"]
 
 
 def main(messages: int, life: int) -> None:
+    hide_secrets_in_tracebacks()
     end_with_coordinator(life)
     os.set_inheritable(messages, False)
     with Connection(messages) as connection:
@@ -64,7 +68,7 @@ def serve(connection: Connection) -> None:
                 else:
                     answer = _play(player, request)
             except Exception as error:  # raised again by the coordinator
-                answer = Message({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
+                answer = Message({"error": describe_error(error), "traceback": redact_text(traceback.format_exc())})
             connection.send_bytes(pack(answer))
     finally:
         if player is not None:

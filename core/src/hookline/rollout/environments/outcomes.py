@@ -15,6 +15,7 @@ import numpy as np
 
 from hookline.rollout.errors import LessonError
 from hookline.session import Terminated
+from hookline_hookspecs.errors import describe_error
 
 __all__ = ["STOPS", "attributed", "checked_cell", "checked_observation", "checked_reward", "raised", "shortened"]
 
@@ -29,7 +30,7 @@ Where = Callable[[], str]
 
 def raised(where: str, error: BaseException) -> LessonError:
     """The error for what an environment, checker or policy raised, `sys.exit()` included."""
-    return LessonError(f"{where}: raised {type(error).__name__}: {error}")
+    return LessonError(f"{where}: raised {describe_error(error)}")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hookline_evaluation.elsewhere.evaluating import evaluate_checkpoint
 from hookline_evaluation.elsewhere.messages import request_from_json
+from hookline_hookspecs.logs import hide_secrets_in_tracebacks
 
 __all__ = ["main"]
 
@@ -38,5 +39,6 @@ def _end_with_standard_input() -> None:
 
 
 if __name__ == "__main__":
+    hide_secrets_in_tracebacks()
     main(Path(sys.argv[1]), int(sys.argv[2]))
     os._exit(0)  # the answer is there, and an interpreter full of frameworks takes its time to end

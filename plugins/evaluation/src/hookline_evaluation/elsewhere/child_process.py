@@ -62,8 +62,8 @@ class ChildEvaluation:
         )
 
     def _last_words(self) -> str:
-        lines = self._read(self._output).decode(errors="replace").strip().splitlines()
-        return redact_text("\n".join(lines[-SHOWN_LINES:])) or "it said nothing"
+        output = redact_text(self._read(self._output).decode(errors="replace"))  # before a cut halves a secret
+        return "\n".join(output.strip().splitlines()[-SHOWN_LINES:]) or "it said nothing"
 
     def _read(self, file: IO[bytes]) -> bytes:
         # Without moving the place where the process writes, which is shared with it.

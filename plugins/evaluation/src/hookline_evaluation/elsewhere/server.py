@@ -30,7 +30,8 @@ from hookline_evaluation.elsewhere.child_process import ChildEvaluation
 from hookline_evaluation.elsewhere.messages import Ticket, request_from_json
 from hookline_evaluation.elsewhere.remote import TOKEN_VARIABLE
 from hookline_evaluation.errors import EvaluationError
-from hookline_hookspecs.redaction import redact_text
+from hookline_hookspecs.errors import describe_error
+from hookline_hookspecs.redaction import redact, redact_text
 
 __all__ = ["EvaluationServer"]
 
@@ -117,7 +118,7 @@ class EvaluationServer(ThreadingHTTPServer):
                     self._ended[own_id] = {"state": "done", "result": evaluation.answer().to_json()}
                 except EvaluationError as error:
                     logger.warning("%s", error)
-                    self._ended[own_id] = {"state": "failed", "error": redact_text(str(error))}
+                    self._ended[own_id] = {"state": "failed", "error": str(error)}
                 finally:
                     evaluation.stop()
                     del self._running[own_id]
@@ -206,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             raise  # there is no one to answer
         except Exception as error:
-            logger.error("%s: %s", type(error).__name__, redact_text(str(error)))
+            logger.error("%s", describe_error(error))
             status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the server could not make sense of the call"}
         self._send(status, content)
 
@@ -216,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus(code), {"error": message or HTTPStatus(code).description})
 
     def _send(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
-        body = json.dumps(content, allow_nan=False).encode()
+        body = json.dumps(redact(content, by_names=False), allow_nan=False).encode()
         if status >= HTTPStatus.BAD_REQUEST:
             logger.info(
                 "%s was refused: %s %s", self.address_string(), status.value, redact_text(str(content["error"]))

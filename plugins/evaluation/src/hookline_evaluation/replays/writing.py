@@ -9,6 +9,7 @@ from typing import Any
 
 from hookline_evaluation.replays.page import replay_page
 from hookline_hookspecs.files import write_atomically
+from hookline_hookspecs.redaction import redact
 
 __all__ = ["write_replay"]
 
@@ -26,6 +27,7 @@ def write_replay(
     folder = run_dir / "replays"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"epoch-{epoch:06d}.jsonl"
+    records = redact(records)
     lines = [json.dumps({"epoch": epoch, "step": step, **record}, allow_nan=False) for record in records]
     page = replay_page(records, title=f"{run_id or 'run'}, epoch {epoch}, step {step}", scores=scores)
     write_atomically(path.with_suffix(".html"), page)

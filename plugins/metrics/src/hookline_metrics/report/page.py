@@ -80,7 +80,7 @@ def _body(run: RunReader, output: Path) -> Iterator[str]:
     yield _final_numbers(run)
     if run.config:
         # Written without secrets; whoever made the file by other means may not have thought of them.
-        config = redact_text(json.dumps(redact(run.config), indent=2, ensure_ascii=False))
+        config = json.dumps(redact(run.config), indent=2, ensure_ascii=False)
         yield f"<section><details><summary>Configuration</summary><pre>{escape(config)}</pre></details></section>"
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from hookline_hookspecs.errors import describe_error, error_message
 from hookline_metrics.options import Options
 from hookline_metrics.sinks.sink import Report, Run, SinkUnavailableError
 
@@ -72,7 +73,7 @@ def open_wandb(run: Run, options: Options) -> WandbSink:
         if live is None:
             live = _start(wandb, run, options, "offline")
     except Exception as error:
-        raise SinkUnavailableError(f"it cannot be started: {error!r}") from error
+        raise SinkUnavailableError(f"it cannot be started: {describe_error(error)}") from error
     run.shared["wandb_run"] = live
     return WandbSink(live, owns_run=True)
 
@@ -89,7 +90,7 @@ def _start_online(wandb: Any, run: Run, options: Options) -> Any | None:
     try:
         return _start(wandb, run, options, "online")
     except Exception as error:
-        logger.warning("wandb cannot be reached, the run is kept offline: %s", str(error).partition("\n")[0])
+        logger.warning("wandb cannot be reached, the run is kept offline: %s", error_message(error).partition("\n")[0])
         return None
 
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from hookline_hookspecs.errors import describe_error
 from hookline_metrics.scalars import as_scalar
 from hookline_metrics.sinks.sink import Report, Sink, SinkUnavailableError
 
@@ -200,7 +201,9 @@ class SinkWorker:
             return False
         except Exception as error:
             if self.error is None:
-                logger.warning("metrics could not be written to %s, and are tried again: %r", self.name, error)
+                logger.warning(
+                    "metrics could not be written to %s, and are tried again: %s", self.name, describe_error(error)
+                )
             self.error = error
             return False
         self.error = None
