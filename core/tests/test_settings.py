@@ -386,7 +386,7 @@ def test_a_resumed_run_has_the_options_that_it_began_with_but_for_the_command_li
     assert (options.size, options.folder, options.default_token) == (6, "there", "sesame")
     assert str(manager.implementations_of("saver")[0].schedule) == "every 9"
     assert settings.notes == [
-        "HOOKLINE_OPTIONS: saver.size=7 is not used: the run goes on with size = 5, as recorded; change it by -o saver.size=...",
+        "HOOKLINE_OPTIONS: saver.size is not used: the run goes on with size = 5, as recorded; change it by -o saver.size=...",
         'pyproject.toml: tool.hookline.plugins.saver.folder is not used: the run goes on with folder = "there", as recorded; '
         "change it by -o saver.folder=...",
         "changed: saver.size 5 -> 6",
@@ -411,5 +411,5 @@ def test_a_secret_that_a_run_began_with_must_be_given_again(resumable: Site) -> 
 
 
 def test_the_mask_of_a_secret_is_never_a_value(resumable: Site) -> None:
-    with pytest.raises(ConfigError, match=r"-o saver.api_key=\*{8}: \*{8} stands for a secret that is not shown"):
+    with pytest.raises(ConfigError, match=r"-o saver.api_key: \*{8} stands for a secret that is not shown"):
         resumable.load(resumed(resumable, {}, "saver.api_key=********"))

@@ -467,7 +467,7 @@ def test_what_fails_in_a_worker_is_told_without_secrets(monkeypatch: pytest.Monk
     ):
         coordinator.collect()
     told = "\n".join([str(caught.value), *caught.value.__notes__])
-    assert told.count("login failed: ********") == 2
+    assert told.count("login failed: ********") == 3
     assert "hidden-password" not in told
 
 

@@ -16,7 +16,7 @@ from hookline import PluginManager, hookimpl
 from hookline.plugins.errors import HooklineError
 from hookline.plugins.settings import Settings
 from hookline.session import RunFolderError, Session, open_session
-from hookline.session.run_folder import read_config
+from hookline.session.run_folder import read_config, write_config
 from hookline_hookspecs import TrainerState
 
 NO_PLUGINS = Settings(allowed={})
@@ -250,14 +250,19 @@ def test_any_other_name_will_do(tmp_path: Path, name: str) -> None:
     assert json.loads((tmp_path / name / "config.json").read_text())["plugins"] == {}
 
 
-@pytest.mark.parametrize(("file", "named"), [(".lock", ".lock"), (".config.json.new", "config.json")])
-def test_a_full_disk_at_the_start_is_an_error_that_names_the_file(tmp_path: Path, file: str, named: str) -> None:
-    (tmp_path / file).symlink_to("/dev/full")
+def test_a_full_disk_at_the_start_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".lock").symlink_to("/dev/full")
     with (
-        pytest.raises(RunFolderError, match=rf"{tmp_path}/{named} cannot be written: No space left on device"),
+        pytest.raises(RunFolderError, match=rf"{tmp_path}/.lock cannot be written: No space left on device"),
         open_session(tmp_path, settings=NO_PLUGINS),
     ):
         pass
+
+
+def test_a_config_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(RunFolderError, match=rf"{tmp_path}/config.json cannot be written: Is a directory"):
+        write_config(tmp_path, {})
 
 
 def test_a_config_that_is_nested_too_deeply_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -44,25 +44,24 @@ hung_up = task(lambda: os.kill(os.getpid(), signal.SIGHUP))
 
 
 @pytest.mark.parametrize(
-    ("task", "error", "said"),
+    ("task", "code", "said"),
     [
-        ("fails", IndexError, "the run has failed."),
-        ("terminated", SystemExit, "terminated by SIGTERM."),
-        ("hung_up", SystemExit, "terminated by SIGHUP."),
+        ("fails", 1, "the run has failed."),
+        ("terminated", 128 + signal.SIGTERM, "terminated by SIGTERM."),
+        ("hung_up", 128 + signal.SIGHUP, "terminated by SIGHUP."),
     ],
 )
 def test_a_run_that_ends_early_says_how_to_go_on_without_its_secrets(
-    task: str, error: type[BaseException], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    task: str, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "ending_early.py").write_text(ENDS_EARLY)
     name, folder = f"{tmp_path}/ending_early.py:{task}", tmp_path / "run"
     started = ["-p", "no:evaluation", "-o", "checkpoint.every=1", "-o"]
-    with pytest.raises(error) as caught:
+    with pytest.raises(SystemExit) as caught:
         main(
             ["train", name, "--run-dir", str(folder), "--epochs", "3", *started, "status.component=http://me:pw@host/"]
         )
-    if isinstance(caught.value, SystemExit):
-        assert caught.value.code == 128 + signal.Signals[said.split()[-1].rstrip(".")]
+    assert caught.value.code == code
     errors = capsys.readouterr().err
     command = f"hookline train {name} --run-dir {folder} --resume --epochs 3 {' '.join(started)}"
     assert f"{said} Go on with {command} 'status.component=http://********@host/'\n" in errors

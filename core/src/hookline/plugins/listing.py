@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from hookline.plugins.discovery import PluginRecord
@@ -57,5 +58,12 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
         after=list(record.constraints.after),
         before=list(record.constraints.before),
         requires=list(record.constraints.requires),
-        options=redact({**(to_jsonable_python(record.options, fallback=repr) or {}), **record.overrides}),
+        options=to_jsonable_python(redact({**_as_dictionary(record.options), **record.overrides}), fallback=repr),
     )
+
+
+def _as_dictionary(options: Any) -> dict[str, Any]:
+    """Options by name, with secrets still in their pydantic types: JSON would show a mask of its own for them."""
+    if isinstance(options, BaseModel):
+        return options.model_dump()
+    return dataclasses.asdict(options) if dataclasses.is_dataclass(options) and not isinstance(options, type) else {}
