@@ -18,8 +18,8 @@ def test_every_record_can_be_built_without_arguments() -> None:
     ]
     names = {record.__name__ for record in records if record.__name__ not in ("Every", "Cycle", "At")}
     assert names == {
-        "CheckpointRecord", "Episode", "EpisodeBatch", "EvaluationRequest", "EvaluationResult", "HookContext",
-        "ReplayRecord", "Rollout", "TrainerState", "VerificationReport",
+        "CheckpointRecord", "Episode", "EpisodeBatch", "EvalRewardSummary", "EvaluationRequest", "EvaluationResult",
+        "HookContext", "ReplayRecord", "Rollout", "TrainerState", "VerificationReport",
     }  # fmt: skip
     for name in names:
         getattr(hookline_hookspecs, name)()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +14,18 @@ from typing import Any
 import jax
 import pytest
 
-from hookline.hooks import CheckpointHook, CompositeHook, Hook, HookContext, HookManager, MetricsHook, PeriodicHook
-from hookline.plugins.errors import HooklineError
+from hookline.hooks import (
+    CheckpointHook,
+    CompositeHook,
+    EvaluationHook,
+    Hook,
+    HookContext,
+    HookManager,
+    MetricsHook,
+    PeriodicHook,
+)
+from hookline.plugins import PluginManager
+from hookline.plugins.errors import HooklineError, OrderError
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
 from hookline_hookspecs import hookimpl
 
@@ -247,3 +259,250 @@ def test_debug_logging_is_off_unless_asked_for(worker: RolloutWorker, caplog: py
     worker.register_hook(Ticking(1))
     worker.run(steps=1)
     assert not [record for record in caplog.records if record.levelno == logging.DEBUG and "hookline" in record.name]
+
+
+# -- options of plugins ------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_on_run_says_when_a_hook_is_asked(worker: RolloutWorker) -> None:
+    class Second(Calling):
+        @hookimpl(every=2)
+        def run(self, context: HookContext) -> dict[str, Any] | None:
+            return self.function(context)
+
+    steps: list[int] = []
+    worker.register_hook(Second(lambda context: steps.append(context.step)))
+    worker.run(steps=5)
+    assert steps == [2, 4]
+
+
+def test_the_order_that_hooks_ask_for_is_kept(worker: RolloutWorker) -> None:
+    class Plain(Calling): ...
+
+    class Early(Calling):
+        before = ("Plain",)
+
+    class First(Calling):
+        @hookimpl(tryfirst=True)
+        def run(self, context: HookContext) -> dict[str, Any] | None:
+            return self.function(context)
+
+    class Last(Calling):
+        @hookimpl(trylast=True)
+        def run(self, context: HookContext) -> dict[str, Any] | None:
+            return self.function(context)
+
+    order: list[str] = []
+    for cls in (Last, Plain, Early, First):
+        worker.register_hook(cls(lambda context, cls=cls: order.append(cls.__name__)))
+    worker.run(steps=1)
+    assert order == ["First", "Early", "Plain", "Last"]
+
+
+def test_a_hook_that_requires_another_is_an_error_without_it(worker: RolloutWorker) -> None:
+    class Dependent(Calling):
+        requires = ("Ticking",)
+
+    dependent, ticking = Dependent(lambda context: None), Ticking(1)
+    with pytest.raises(OrderError, match="plugin 'Dependent' requires 'Ticking', which is not registered"):
+        worker.register_hook(dependent)
+    assert worker.get_hooks() == []
+    worker.register_hook(ticking)
+    worker.register_hook(dependent)
+    with pytest.raises(OrderError, match="cannot be unregistered: 'Dependent' requires it"):
+        worker.unregister_hook(ticking)
+    assert worker.get_hooks() == [ticking, dependent]
+    worker.clear_hooks()
+    assert worker.get_hooks() == []
+
+
+def test_a_hook_may_implement_other_events_too(worker: RolloutWorker) -> None:
+    class Watchful(Ticking):
+        @hookimpl
+        def on_worker_stop(self, context: HookContext) -> None:
+            self.steps.append(-context.step)
+
+    hook = Watchful(1)
+    worker.register_hook(hook)
+    worker.run(steps=2)
+    assert hook.steps == [1, 2, -2]
+
+
+class Fetching(Hook):
+    """Waits for something without keeping the training thread."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    def should_run(self, context: HookContext) -> bool:
+        return context.step % 2 == 0
+
+    async def run(self, context: HookContext) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        self.threads.append(threading.current_thread().name)
+        return {"fetched": context.step}
+
+
+def test_an_async_hook_is_awaited_off_the_training_thread_and_its_results_are_merged(worker: RolloutWorker) -> None:
+    contexts: list[HookContext] = []
+
+    class Listener:
+        @hookimpl
+        def on_rollout_end(self, context: HookContext) -> None:
+            contexts.append(context)
+
+    worker.plugins.register(Listener())
+    hook = Fetching()
+    worker.register_hook(hook)
+    worker.register_hook(Calling(lambda context: {"called": context.step}))
+    worker.run(steps=2)
+    worker.plugins.close()
+    assert not worker.plugins.faults
+    assert [context.metadata["hook_results"] for context in contexts] == [{"called": 1}, {"called": 2, "fetched": 2}]
+    assert hook.threads == ["hookline-Fetching"]
+
+
+def test_running_hooks_by_hand_waits_for_async_ones() -> None:
+    with PluginManager() as plugins:
+        manager = HookManager(plugins)
+        manager.register_hook(Fetching())
+        assert manager.run_hooks(HookContext(step=4)) == {"fetched": 4}
+        assert manager.run_hooks(HookContext(step=5)) == {}
+
+
+def test_an_async_hook_that_fails_is_reported(worker: RolloutWorker) -> None:
+    class Broken(Fetching):
+        async def run(self, context: HookContext) -> dict[str, Any]:
+            raise ValueError("no answer")
+
+    worker.register_hook(Broken())
+    worker.run(steps=2)
+    worker.plugins.close()
+    assert worker.plugins.faults.failures_of("Broken") == 1
+
+
+# -- composites --------------------------------------------------------------------------------------------------------
+
+
+class Failing(Hook):
+    def should_run(self, context: HookContext) -> bool:
+        return True
+
+    def run(self, context: HookContext) -> None:
+        raise ValueError("no")
+
+
+def test_the_hooks_of_a_composite_fail_on_their_own(worker: RolloutWorker) -> None:
+    class Guard(Ticking):
+        critical = True
+
+    ticking, guard, inner = Ticking(1), Guard(1), Ticking(2)
+    composite = CompositeHook([Failing(), ticking, guard, CompositeHook([inner])])
+    worker.register_hook(composite)
+    worker.run(steps=5)
+    assert ticking.steps == guard.steps == [1, 2, 3, 4, 5]
+    assert inner.steps == [2, 4]
+    assert list(worker.plugins.faults.quarantined) == ["Failing"]
+
+
+def test_a_composite_is_one_hook_to_its_user(worker: RolloutWorker) -> None:
+    ticking = Ticking(1)
+    composite = CompositeHook([ticking, CompositeHook([Ticking(1)])])
+    worker.register_hook(composite)
+    assert worker.get_hooks() == [composite]
+    with pytest.raises(HooklineError, match="is registered already"):
+        worker.register_hook(ticking)
+    assert worker.unregister_hook(composite)
+    worker.run(steps=1)
+    assert ticking.steps == []
+    assert worker.get_hooks() == []
+
+
+def test_a_composite_with_something_in_it_that_is_no_hook_registers_nothing(worker: RolloutWorker) -> None:
+    hook = Ticking(1)
+    for inner, expected in ((SimpleNamespace(), "is no hook"), (hook, "twice")):
+        with pytest.raises(HooklineError, match=expected):
+            worker.register_hook(CompositeHook([hook, inner]))
+    worker.run(steps=1)
+    assert hook.steps == []
+
+
+def test_a_composite_of_a_class_of_its_own_is_asked_as_one(worker: RolloutWorker) -> None:
+    class Late(CompositeHook):
+        def should_run(self, context: HookContext) -> bool:
+            return context.step > 2 and super().should_run(context)
+
+    hook = Ticking(1)
+    worker.register_hook(Late([hook]))
+    worker.run(steps=4)
+    assert hook.steps == [3, 4]
+
+
+def test_running_the_hooks_of_a_composite_by_hand_merges_their_results() -> None:
+    manager = HookManager()
+    manager.register_hook(CompositeHook([Calling(lambda context: {"a": 1}), Calling(lambda context: {"b": 2})]))
+    assert manager.run_hooks(HookContext(step=1)) == {"a": 1, "b": 2}
+
+
+# -- periodic hooks ----------------------------------------------------------------------------------------------------
+
+
+def test_a_periodic_hook_that_was_disabled_goes_on_at_the_next_multiple() -> None:
+    class ConfigurableHook(Ticking):
+        enabled = True
+
+        def should_run(self, context: HookContext) -> bool:
+            return self.enabled and super().should_run(context)
+
+    hook = ConfigurableHook(10)
+    manager = HookManager()
+    manager.register_hook(hook)
+    for step in range(1, 60):
+        hook.enabled = not 15 < step < 34
+        manager.run_hooks(HookContext(step=step))
+    assert hook.steps == [10, 40, 50]
+
+
+def test_a_periodic_hook_leaves_all_names_but_its_own_to_subclasses() -> None:
+    class Stepping(Ticking):
+        def __init__(self) -> None:
+            super().__init__(5)
+            self._step = self._step_before = self._previous_step = 1000
+
+    hook = Stepping()
+    assert {name for name in vars(Ticking(5)) if name.startswith("_")} == set()
+    run_at(hook, list(range(12)))
+    assert hook.steps == [5, 10]
+
+
+# -- evaluations -------------------------------------------------------------------------------------------------------
+
+
+def test_collisions_of_two_evaluations_are_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    worker = RolloutWorker(RolloutWorkerConfig())
+    worker._evaluate_lesson = lambda *_: {"avg_reward": 1.0, "success_rate": 0.0}
+    worker.register_hook(EvaluationHook(frequency=5))
+    worker.register_hook(EvaluationHook(frequency=10))
+    worker.run(steps=40)
+    said = [record.message for record in caplog.records if "by another hook already" in record.message]
+    assert len(said) == 1
+    assert "'inference.eval/cartpole/avg_reward' and 1 more were returned at step 10" in said[0]
+    (fault,) = worker.plugins.faults.faults.values()
+    assert fault.count == 4
+
+
+def test_what_is_put_in_the_place_of_evaluate_lesson_is_what_evaluations_give() -> None:
+    worker = RolloutWorker(RolloutWorkerConfig())
+
+    def mock_evaluate_lesson(self: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {"mocked": True}
+
+    original_method = worker._evaluate_lesson
+    worker._evaluate_lesson = mock_evaluate_lesson
+    try:
+        worker.run(steps=10)
+        assert worker.tracker.latest["inference.micro_eval/cartpole/mocked"] is True
+        assert worker.evaluate() == {"inference.eval/cartpole/mocked": True}
+    finally:
+        worker._evaluate_lesson = original_method
+    assert worker.evaluate(n_examples=2)["inference.eval/cartpole/total_count"] == 2

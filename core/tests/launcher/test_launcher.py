@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from hookline.hooks.functions import UnknownHookError
 from hookline.launcher import HOOK_NAMES, main
-from hookline.launcher.hook_functions import UnknownHookError
 from hookline.plugins.errors import HooklineError
 from hookline.plugins.settings import Settings
 from hookline.policies import TransformerPolicy
@@ -95,6 +95,19 @@ def test_what_cannot_be_called_is_an_error() -> None:
         run(hook_fns={"pre_training_hook": ["beep"]})
     with pytest.raises(HooklineError, match="custom_logger_fns: None is no function that can be called"):
         run(custom_logger_fns=[None])
+
+
+def test_one_function_in_place_of_a_list_is_an_error_that_says_what_to_write() -> None:
+    def log(report_data: dict[str, Any], step: int) -> None: ...
+
+    with pytest.raises(HooklineError, match=r"custom_logger_fns is a list of functions: write \[log\]"):
+        run(custom_logger_fns=log)
+    with pytest.raises(HooklineError, match="custom_logger_fns is a list of functions, not 3"):
+        run(custom_logger_fns=3)
+    with pytest.raises(UnknownHookError, match="hook_fns is a dictionary of functions by the name of their hook, not"):
+        run(hook_fns=[log])
+    with pytest.raises(UnknownHookError, match="pre_training_hook: 3 is no function that can be called, nor a list of"):
+        run(hook_fns={"pre_training_hook": 3})
 
 
 def test_a_logger_that_raises_is_reported_and_does_not_stop_training(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from hookline import hookimpl
-from hookline.hooks import PeriodicHook
-from hookline.plugins import PluginError
+from hookline import PluginManager, hookimpl
+from hookline.hooks import CompositeHook, PeriodicHook
+from hookline.hooks import EvaluationHook as WorkerEvaluationHook
+from hookline.plugins import OrderError, PluginError
+from hookline.plugins.errors import HooklineError
 from hookline.rollout import Curriculum, CurriculumConfig
 from hookline.training import Experience, RolloutConfig, Trainer, TrainerConfig, TrainerHook
-from hookline.training.errors import TrainingError
-from hookline_hookspecs import Emit, HookContext, TrainerState
+from hookline_hookspecs import Emit, EvalRewardSummary, HookContext, TrainerState
 
 
 def test_a_plugin_is_a_hook(supervised: Callable[..., Trainer]) -> None:
@@ -53,7 +55,7 @@ def test_a_hook_of_rollouts_is_an_error_where_there_are_none(supervised: Callabl
     class Never(PeriodicHook):
         def run(self, context: HookContext) -> None: ...
 
-    with pytest.raises(TrainingError, match="Never is asked after rollouts, and this trainer makes none"):
+    with pytest.raises(HooklineError, match="Never is asked after rollouts, and this trainer makes none"):
         supervised().add_hook(Never(frequency=1))
 
 
@@ -65,7 +67,7 @@ class MetricsHook(TrainerHook):
         self.seen: list[Any] = []
 
     def on_rollout_end(self, rollout_stats: Any, trainer_state: Any) -> None:
-        self.seen.append(("rollout", rollout_stats["steps"], trainer_state.epoch))
+        self.seen.append(("rollout", rollout_stats["rollout/steps"], trainer_state.epoch))
 
     def on_epoch_end(self, losses_stats: Any, experience: Any, policy: Any, optimizer: Any, trainer_state: Any) -> None:
         assert isinstance(experience, Experience)
@@ -86,7 +88,7 @@ class CheckpointHook(TrainerHook):
 
     def on_epoch_end(self, policy: Any, optimizer: Any, trainer_state: Any, eval_scores: Any, wandb_run: Any) -> None:
         self.latest_wandb_uri = f"wandb://epoch-{trainer_state.epoch}"
-        self.seen.append((type(policy).__name__, type(optimizer).__name__, dict(eval_scores), wandb_run))
+        self.seen.append((type(policy).__name__, type(optimizer).__name__, eval_scores, wandb_run))
 
 
 class EvaluationHook(TrainerHook):
@@ -110,7 +112,7 @@ def test_the_signatures_of_the_design_are_served_by_name(playing: Callable[..., 
     assert metrics.seen[0] == ("rollout", 32.0, 0)
     assert [entry[2] for entry in metrics.seen] == [0, 0, 1, 1]
     assert [entry[:2] for entry in checkpoint.seen] == [("ActorCritic", "FlatAdam")] * 2
-    assert checkpoint.seen[-1][3] is run
+    assert checkpoint.seen[-1][2:] == (EvalRewardSummary(), run)
     assert evaluation.seen == [(checkpoint, None, run)] * 2
     assert trainer.state.eval_scores == {"cartpole": 1.0}
 
@@ -241,6 +243,248 @@ def test_a_hook_that_raises_is_treated_by_its_error_policy(supervised: Callable[
     trainer.add_hook(Critical())
     with pytest.raises(RuntimeError, match="no"):
         trainer.train()
+
+
+# -- what hooks are asked for ------------------------------------------------------------------------------------------
+
+
+class Asking(TrainerHook):
+    """Notes what it finds at the end of each epoch."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+
+def test_a_hook_is_asked_for_by_its_class_or_a_base_of_it(playing: Callable[..., Trainer]) -> None:
+    class My(EvaluationHook): ...
+
+    class Health(PeriodicHook):
+        def run(self, context: HookContext) -> None: ...
+
+    class Nurse(Asking):
+        def on_epoch_end(self, my: Any, evaluation_hook: Any, health: Any, checkpoint_hook: Any) -> None:
+            self.found = [my, evaluation_hook, health, checkpoint_hook]
+
+    trainer = playing(epochs=1)
+    mine, health, nurse = My(), Health(frequency=5), Nurse()
+    for hook in (WorkerEvaluationHook(frequency=100), mine, health, nurse):
+        trainer.add_hook(hook)
+    trainer.train()
+    assert nurse.found == [mine, mine, health, None]
+    assert not trainer.plugins.faults
+
+
+def test_the_workers_own_evaluation_hook_is_not_the_one_that_trainer_hooks_mean() -> None:
+    class Reader(Asking):
+        def on_epoch_end(self, evaluation_hook: Any, eval_scores: Any) -> None:
+            self.found.append((evaluation_hook, eval_scores))
+
+    trainer = Trainer(TrainerConfig(epochs=1, rollout=RolloutConfig(4, 8, minibatches=2, update_epochs=1)))
+    assert trainer.worker is not None
+    assert trainer.worker.get_hooks()
+    reader = Reader()
+    trainer.add_hook(reader)
+    trainer.train()
+    assert reader.found == [(None, EvalRewardSummary())]
+
+
+def test_the_scores_are_a_summary_of_the_states_where_no_hook_has_one(supervised: Callable[..., Trainer]) -> None:
+    class Reader(Asking):
+        def on_epoch_end(self, eval_scores: Any) -> None:
+            self.found.append(eval_scores)
+
+    trainer, reader = supervised(epochs=1), Reader()
+    trainer.state.eval_scores.update(
+        {"eval/one/mean_reward": 0.5, "eval/mean_reward": 0.5, "eval_category/sums/mean_reward": 0.25}
+    )
+    trainer.state.shared["evaluation"]["epoch"] = 7
+    trainer.add_hook(reader)
+    trainer.train()
+    assert reader.found == [EvalRewardSummary({"one": 0.5}, {"sums": 0.25}, 7)]
+
+
+def test_the_statistics_of_a_rollout_are_named_as_in_the_state(playing: Callable[..., Trainer]) -> None:
+    class Reader(Asking):
+        def on_rollout_end(self, rollout_stats: Any) -> None:
+            self.found.append(rollout_stats)
+
+        def on_train_phase_end(self, rollout_stats: Any) -> None:
+            self.found.append(rollout_stats)
+
+    trainer, reader = playing(epochs=1), Reader()
+    trainer.add_hook(reader)
+    trainer.train()
+    assert reader.found == [trainer.state.rollout_stats] * 2
+
+
+def test_an_override_with_any_arguments_passes_on_those_of_what_it_overrides(playing: Callable[..., Trainer]) -> None:
+    class Counting(CheckpointHook):
+        calls = 0
+
+        def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
+            self.calls += 1
+            super().on_epoch_end(*args, **kwargs)
+
+    trainer, hook = playing(epochs=2), Counting()
+    trainer.add_hook(hook)
+    trainer.train()
+    assert hook.calls == len(hook.seen) == 2
+
+
+def test_the_base_has_the_moments_of_the_documents(supervised: Callable[..., Trainer]) -> None:
+    class Polite(TrainerHook):
+        def on_epoch_end(self, policy: Any, trainer_state: TrainerState) -> None:
+            super().on_epoch_end(policy, trainer_state=trainer_state)
+            trainer_state.shared["polite"]["epochs"] = trainer_state.epoch + 1
+
+    trainer = supervised(epochs=2)
+    trainer.add_hook(Polite())
+    assert trainer.train().shared["polite"] == {"epochs": 2}
+    assert TrainerHook().on_training_start(trainer.state) is None
+    for moment in ("on_new_training_run", "on_rollout_start", "on_rollout_end", "on_mb_end", "on_train_phase_end"):
+        assert getattr(TrainerHook(), moment)() is None
+
+
+# -- options of plugins ------------------------------------------------------------------------------------------------
+
+
+def test_a_marked_method_is_called_as_on_a_plugin(supervised: Callable[..., Trainer]) -> None:
+    class Marked(Asking):
+        @hookimpl(every=2)
+        def post_training_step(self, trainer_state: TrainerState) -> None:
+            self.found.append(("step", trainer_state.step))
+
+        @hookimpl(specname="on_epoch_end", every=3)
+        def third(self, state: TrainerState) -> None:
+            self.found.append(("epoch", state.epoch))
+
+    trainer, hook = supervised(epochs=4, batch_size=8), Marked()
+    trainer.add_hook(hook)
+    trainer.train()
+    assert [count for what, count in hook.found if what == "step"] == [2, 4]
+    assert len([count for what, count in hook.found if what == "epoch"]) == 1
+
+
+def test_order_and_requirements_of_trainer_hooks_are_kept(supervised: Callable[..., Trainer]) -> None:
+    seen = []
+
+    class Named(TrainerHook):
+        def on_epoch_end(self) -> None:
+            seen.append(type(self).__name__)
+
+    class Last(Named):
+        @hookimpl(trylast=True)
+        def on_epoch_end(self) -> None:
+            super().on_epoch_end()
+
+    class Early(Named):
+        before = ("Named",)
+
+    class Needy(Named):
+        requires = ("Early",)
+
+    trainer = supervised(epochs=1)
+    with pytest.raises(OrderError, match="plugin 'Needy' requires 'Early', which is not registered"):
+        trainer.add_hook(Needy())
+    for cls in (Last, Named, Early, Needy):
+        trainer.add_hook(cls())
+    trainer.train()
+    assert seen == ["Early", "Named", "Needy", "Last"]
+
+
+def test_an_async_method_runs_in_the_background_with_a_frozen_state(supervised: Callable[..., Trainer]) -> None:
+    class Uploading(Asking):
+        async def on_epoch_end(self, trainer_state: TrainerState, losses_stats: Any) -> None:
+            self.found.append((threading.current_thread().name, type(trainer_state).__name__, set(losses_stats)))
+
+    trainer, hook = supervised(epochs=1), Uploading()
+    trainer.add_hook(hook)
+    trainer.train()
+    trainer.plugins.close()
+    ((thread, state, losses),) = hook.found
+    assert (thread, state) == ("hookline-Uploading", "_FrozenTrainerState")
+    assert "train/loss" in losses
+
+
+# -- adding and removing -----------------------------------------------------------------------------------------------
+
+
+def test_hooks_can_be_swapped(playing: Callable[..., Trainer]) -> None:
+    class Named(Asking):
+        def on_epoch_end(self, epoch: int) -> None:
+            self.found.append(epoch)
+
+    class Other(Named): ...
+
+    first, second, third, other = Named(), Named(), Named(), Other()
+
+    class Swapping(TrainerHook):
+        def on_epoch_start(self, epoch: int) -> None:
+            if epoch == 1:
+                assert trainer.remove_hook(first)
+                trainer.add_hook(second)
+            if epoch == 2:
+                trainer.plugins.unregister(name="Named")
+                trainer.add_hook(third)
+
+    trainer = playing(epochs=3)
+    for hook in (first, other, Swapping()):
+        trainer.add_hook(hook)
+    trainer.train()
+    assert not trainer.plugins.faults
+    assert (first.found, second.found, third.found, other.found) == ([0], [1], [2], [0, 1, 2])
+    assert not trainer.remove_hook(first)
+    trainer.add_hook(first)  # what was removed can be added again
+
+
+def test_hooks_of_every_style_can_be_removed(playing: Callable[..., Trainer]) -> None:
+    seen = []
+
+    class Plugin:
+        @hookimpl
+        def on_epoch_end(self) -> None:
+            seen.append(self)
+
+    class Periodic(PeriodicHook):
+        def run(self, context: HookContext) -> None:
+            seen.append(self)
+
+    trainer = playing(epochs=1)
+    for hook in (Plugin(), CompositeHook([Periodic(1), Periodic(1)])):
+        trainer.add_hook(hook)
+        with pytest.raises(HooklineError, match="already"):
+            trainer.add_hook(hook)
+        assert trainer.remove_hook(hook)
+        assert not trainer.remove_hook(hook)
+    trainer.train()
+    assert seen == []
+
+
+def test_a_trainer_hook_twice_is_an_error(supervised: Callable[..., Trainer]) -> None:
+    trainer, hook = supervised(), Asking()
+    trainer.add_hook(hook)
+    with pytest.raises(HooklineError, match="was added already, as 'Asking': it would be called twice"):
+        trainer.add_hook(hook)
+
+
+def test_what_is_no_hook_is_refused_with_what_was_expected(supervised: Callable[..., Trainer]) -> None:
+    class Forgetful:
+        def on_epoch_end(self) -> None: ...
+
+    trainer = supervised()
+    for wrong in (Forgetful(), None, "hook", print):
+        with pytest.raises(
+            HooklineError, match=r"would never be called: a hook is a plugin, .* @hookimpl, .*TrainerHo"
+        ):
+            trainer.add_hook(wrong)
+    for cls in (Asking, PeriodicHook):
+        with pytest.raises(HooklineError, match=f"{cls.__name__} is a class: add an instance of it"):
+            trainer.add_hook(cls)
+
+
+def test_a_trainer_hook_is_not_taken_for_a_plugin(hookline_manager: PluginManager) -> None:
+    with pytest.raises(PluginError, match=r"'Asking' is a TrainerHook, .*: trainer.add_hook"):
+        hookline_manager.register(Asking())
 
 
 # -- the example of the design document, with its names as they stand ------------------------------------------------

@@ -21,7 +21,13 @@ The events are declared by phase, one module each: `run`, `training`, `rollout`,
 from typing import Final
 
 from hookline_hookspecs import checkpoint, evaluation, metrics, rewards, rollout, run, setup, training, validation
-from hookline_hookspecs.artifacts import CheckpointRecord, EvaluationRequest, EvaluationResult, ReplayRecord
+from hookline_hookspecs.artifacts import (
+    CheckpointRecord,
+    EvalRewardSummary,
+    EvaluationRequest,
+    EvaluationResult,
+    ReplayRecord,
+)
 from hookline_hookspecs.context import HookContext
 from hookline_hookspecs.emit import Emit
 from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
@@ -31,6 +37,7 @@ from hookline_hookspecs.logs import get_logger
 from hookline_hookspecs.markers import PROJECT_NAME, Clock, Kind, Scope, hookimpl, hookspec
 from hookline_hookspecs.schedules import At, Cycle, Every, Schedule
 from hookline_hookspecs.state import LiveObjectError, Shared, TrainerState
+from hookline_hookspecs.trainer_hook import TrainerHook
 
 __version__: Final = "0.1.0"
 
@@ -47,6 +54,7 @@ __all__ = [
     "Emit",
     "Episode",
     "EpisodeBatch",
+    "EvalRewardSummary",
     "EvaluationRequest",
     "EvaluationResult",
     "Every",
@@ -60,6 +68,7 @@ __all__ = [
     "Schedule",
     "Scope",
     "Shared",
+    "TrainerHook",
     "TrainerState",
     "VerificationReport",
     "VerificationResult",

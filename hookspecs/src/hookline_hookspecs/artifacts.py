@@ -1,15 +1,15 @@
-"""What a run leaves behind and asks for: checkpoints, replays, evaluations."""
+"""What a run leaves behind and asks for: checkpoints, replays, evaluations and their summary."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from hookline_hookspecs.episodes import Episode
 
-__all__ = ["CheckpointRecord", "EvaluationRequest", "EvaluationResult", "ReplayRecord"]
+__all__ = ["CheckpointRecord", "EvalRewardSummary", "EvaluationRequest", "EvaluationResult", "ReplayRecord"]
 
 
 @dataclass(frozen=True)
@@ -71,3 +71,42 @@ class EvaluationResult:
     """By name, such as eval/addition/success_rate."""
     episodes: Mapping[str, Sequence[Episode]] = field(default_factory=dict)
     """Some of the episodes that were played, by lesson."""
+
+
+@dataclass(frozen=True)
+class EvalRewardSummary:
+    """The mean rewards of the latest full evaluation."""
+
+    lesson_scores: dict[str, float] = field(default_factory=dict)
+    category_scores: dict[str, float] = field(default_factory=dict)
+    epoch: int | None = None
+    """The epoch that was evaluated, None before the first evaluation."""
+
+    @classmethod
+    def of(cls, scores: Mapping[str, float], epoch: int | None = None) -> EvalRewardSummary:
+        """What scores by name, such as `state.eval_scores`, say of rewards; empty where no evaluation is among them."""
+        return cls(_mean_rewards("eval/", scores), _mean_rewards("eval_category/", scores), epoch)
+
+    @property
+    def avg_lesson_score(self) -> float | None:
+        return _mean(self.lesson_scores)
+
+    @property
+    def avg_category_score(self) -> float | None:
+        return _mean(self.category_scores)
+
+
+MEAN_REWARD: Final = "/mean_reward"
+
+
+def _mean_rewards(prefix: str, scores: Mapping[str, float]) -> dict[str, float]:
+    """The mean rewards by what lies between prefix and score."""
+    return {
+        name[len(prefix) : -len(MEAN_REWARD)]: value
+        for name, value in scores.items()
+        if name.startswith(prefix) and name.endswith(MEAN_REWARD) and len(name) > len(prefix) + len(MEAN_REWARD)
+    }
+
+
+def _mean(scores: Mapping[str, float]) -> float | None:
+    return sum(scores.values()) / len(scores) if scores else None

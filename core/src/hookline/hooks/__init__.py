@@ -1,4 +1,6 @@
-"""Hooks in the class style: `should_run` says when, `run` says what. Each is a plugin underneath.
+"""The older styles of hook, each turned into plugins: classes, trainer hooks, and functions.
+
+`Hook` is the class style: `should_run` says when, `run` says what.
 
     class Monitor(PeriodicHook):
         def run(self, context):
@@ -6,17 +8,13 @@
 
     worker.register_hook(Monitor(frequency=25))
 
-`logging.getLogger("hookline.hooks")` at DEBUG shows each execution.
+`logging.getLogger("hookline.hooks")` at DEBUG shows each execution. Trainer hooks are described in
+`hookline_hookspecs.trainer_hook`, functions in `hookline.launcher`.
 """
 
-from hookline.hooks.checkpoint import CheckpointHook
-from hookline.hooks.composite import CompositeHook
-from hookline.hooks.evaluation import EvaluationHook
-from hookline.hooks.hook import Hook
+from hookline.hooks.built_in import CheckpointHook, EvaluationHook, LoggingHook, MetricsHook
+from hookline.hooks.hook import CompositeHook, Hook, PeriodicHook
 from hookline.hooks.manager import HookManager
-from hookline.hooks.metrics import MetricsHook
-from hookline.hooks.periodic import PeriodicHook
-from hookline.hooks.worker_log import LoggingHook
 from hookline_hookspecs import HookContext
 
 __all__ = [

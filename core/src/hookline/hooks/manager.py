@@ -1,24 +1,88 @@
-"""`HookManager`: registers hooks as plugins, and merges what they return."""
+"""`HookManager`: registers hooks in the class style as plugins, and merges what they return."""
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Mapping
-from typing import Any
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
-from hookline.hooks.hook import Hook
-from hookline.hooks.plugin import RESULTS, HookPlugin
+from hookline.hooks.adapter import HookAdapter, mark_of
+from hookline.hooks.hook import Hook, OwnContext, is_hook, parts_of
+from hookline.hooks.random_keys import key_for
 from hookline.plugins.errors import HooklineError
 from hookline.plugins.manager import PluginManager
 from hookline_hookspecs import HookContext, Rollout
 
-__all__ = ["HookManager", "ResultCollisionError"]
+__all__ = ["RESULTS", "HookManager", "ResultCollisionError", "RolloutHook"]
 
 logger = logging.getLogger("hookline.hooks")
+
+RESULTS: Final = "hook_results"
+"""Where a step's results are among the context's metadata."""
+
+Merge = Callable[[str, Mapping[str, Any], HookContext], None]
 
 
 class ResultCollisionError(HooklineError):
     """Two hooks returned a result of the same name at one step. Kept among the manager's faults, never raised."""
+
+
+class RolloutHook(HookAdapter):
+    """A hook as a plugin: asked at the end of every rollout, with a random key of its own.
+
+    :param name: the hook's name among those registered; its random key is folded from it.
+    :param merge: takes the results of a run.
+    """
+
+    def __init__(self, hook: Hook, name: str, merge: Merge) -> None:
+        super().__init__(hook)
+        self._name = name
+        self._merge = merge
+        self._previous_step: int | None = None
+        for method in dir(type(hook)):
+            if method != "run" and mark_of(getattr(type(hook), method)) is not None:
+                setattr(self, method, getattr(hook, method))
+        event = (mark_of(hook.run) or {}).get("specname") or "on_rollout_end"
+        asking = self._asking_async() if inspect.iscoroutinefunction(hook.run) else self._asking()
+        self.implement(event, asking, hook.run)
+
+    def _asking(self) -> Callable[[HookContext], None]:
+        def ask(context: HookContext) -> None:
+            own = self._own(context)
+            if self.hook.should_run(own):
+                start = time.perf_counter()
+                self._take(self.hook.run(own), context, start)
+
+        return ask
+
+    def _asking_async(self) -> Callable[[HookContext], Awaitable[None]]:
+        async def ask(context: HookContext) -> None:
+            own = self._own(context)
+            if self.hook.should_run(own):
+                start = time.perf_counter()
+                self._take(await self.hook.run(own), context, start)
+
+        return ask
+
+    def _own(self, context: HookContext) -> OwnContext:
+        key, previous = key_for(context.rng, self._name), self._previous_step
+        self._previous_step = context.step
+        return OwnContext(context.worker, context.step, key, context.lesson_id, context.metadata, previous)
+
+    def _take(self, results: Mapping[str, Any] | None, context: HookContext, start: float) -> None:
+        milliseconds = 1000 * (time.perf_counter() - start)
+        logger.debug(
+            "hook %r ran at step %d (lesson %r) in %.1f ms and gave %s",
+            self._name,
+            context.step,
+            context.lesson_id,
+            milliseconds,
+            ", ".join(results or ()) or "nothing",
+        )
+        self._merge(self._name, results or {}, context)
 
 
 class HookManager:
@@ -29,53 +93,86 @@ class HookManager:
 
     def __init__(self, plugins: PluginManager | None = None) -> None:
         self.plugins = plugins or PluginManager()
-        self._registered: dict[str, HookPlugin] = {}
+        self._registered: list[tuple[Hook, list[RolloutHook]]] = []
+        self._merging = threading.Lock()
+        self._have_collided: set[str] = set()
 
     def register_hook(self, hook: Hook) -> None:
         """Have a hook asked from the next step on."""
-        if not callable(getattr(hook, "should_run", None)) or not callable(getattr(hook, "run", None)):
-            raise HooklineError(f"{hook!r} is no hook: it needs should_run(context) and run(context)")
-        if any(plugin.hook is hook for plugin in self._registered.values()):
-            raise HooklineError(f"the hook {hook!r} is registered already")
-        name = self.plugins.get_canonical_name(hook)
-        plugin = HookPlugin(hook, name, self._merge)
-        self.plugins.register(plugin, name)
-        self._registered[name] = plugin
+        parts = parts_of(hook)
+        for place, part in enumerate(parts):
+            if not is_hook(part):
+                raise HooklineError(f"{part!r} is no hook: it needs should_run(context) and run(context)")
+            if any(part is other for other in parts[:place]):
+                raise HooklineError(f"the hook {part!r} is in {hook!r} twice")
+        known = [other for own, adapters in self._registered for other in (own, *(a.hook for a in adapters))]
+        for part in (hook, *parts):
+            if any(part is other for other in known):
+                raise HooklineError(f"the hook {part!r} is registered already")
+        adapters: list[RolloutHook] = []
+        try:
+            for part in parts:
+                name = self.plugins.get_canonical_name(part)
+                adapter = RolloutHook(part, name, self._merge)
+                self.plugins.register(adapter, name)
+                adapters.append(adapter)
+        except Exception:
+            self._unregister(adapters)
+            raise
+        self._registered.append((hook, adapters))
 
     def unregister_hook(self, hook: Hook) -> bool:
         """Ask a hook no more; says whether it was registered."""
-        for name, plugin in self._registered.items():
-            if plugin.hook is hook:
-                self.plugins.unregister(name=name)
-                del self._registered[name]
+        for place, (own, adapters) in enumerate(self._registered):
+            if own is hook:
+                self._unregister(adapters)
+                del self._registered[place]
                 return True
         return False
 
     def clear_hooks(self) -> None:
         """Unregister all hooks. Other plugins stay."""
-        for name in self._registered:
-            self.plugins.unregister(name=name)
+        for _, adapters in reversed(self._registered):
+            self._unregister(adapters)
         self._registered.clear()
+
+    def _unregister(self, adapters: list[RolloutHook]) -> None:
+        # The newest first: it may require one before it.
+        for adapter in reversed(adapters):
+            if self.plugins.is_registered(adapter):
+                self.plugins.unregister(adapter)
 
     def get_hooks(self) -> list[Hook]:
         """The hooks in the order of their registration."""
-        return [plugin.hook for plugin in self._registered.values()]
+        return [hook for hook, _ in self._registered]
 
     def run_hooks(self, context: HookContext) -> dict[str, Any]:
-        """Ask all hooks by hand, as the end of a rollout does, and return their results by name."""
-        context.metadata.pop(RESULTS, None)
-        hooks = list(self._registered.values())
+        """Ask all hooks by hand, as the end of a rollout does, and return their results by name.
+
+        Those that run in the background are waited for, as long as the plugin manager waits at the end of a run.
+        """
+        results: dict[str, Any] = {}
+        context.metadata[RESULTS] = results
+        hooks = [adapter for _, adapters in self._registered for adapter in adapters]
         others = [plugin for plugin in self.plugins.get_plugins() if plugin not in hooks]
         self.plugins.subset_hook_caller("on_rollout_end", others)(context=context, rollout=Rollout())
-        results: dict[str, Any] = context.metadata.get(RESULTS, {})
+        self.plugins.drain()
         return results
 
     def _merge(self, hook_name: str, results: Mapping[str, Any], context: HookContext) -> None:
-        merged: dict[str, Any] = context.metadata.setdefault(RESULTS, {})
-        for name, value in results.items():
-            if name in merged:
-                message = f"{name!r} was returned at step {context.step} by another hook already; that one's is kept"
-                logger.warning("hook %r: %s", hook_name, message)
-                self.plugins.faults.record(hook_name, "on_rollout_end", ResultCollisionError(message))
-            else:
-                merged[name] = value
+        with self._merging:
+            merged: dict[str, Any] = context.metadata.setdefault(RESULTS, {})
+            taken = [name for name in results if name in merged]
+            merged.update({name: value for name, value in results.items() if name not in taken})
+        if taken:
+            self._report_collision(hook_name, taken, context.step)
+
+    def _report_collision(self, hook_name: str, taken: list[str], step: int) -> None:
+        """Count it, and say it once for each hook."""
+        others = f" and {len(taken) - 1} more" if len(taken) > 1 else ""
+        verb = "were" if others else "was"
+        message = f"{taken[0]!r}{others} {verb} returned at step {step} by another hook already; that one's is kept"
+        self.plugins.faults.record(hook_name, "on_rollout_end", ResultCollisionError(message))
+        if hook_name not in self._have_collided:
+            self._have_collided.add(hook_name)
+            logger.warning("hook %r: %s. Have it use other names; this is said once", hook_name, message)

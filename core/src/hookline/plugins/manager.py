@@ -20,7 +20,7 @@ from hookline.plugins.faults import ErrorPolicy, FaultHandler, FaultLedger, erro
 from hookline.plugins.implementations import Implementation, check_implementation
 from hookline.plugins.ordering import Constraints, constraints_of, sort_by_constraints
 from hookline.plugins.timing import PluginTimer
-from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule
+from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule, TrainerHook
 
 if TYPE_CHECKING:
     from hookline.plugins.discovery import PluginRecord
@@ -122,9 +122,8 @@ class PluginManager(pluggy.PluginManager):
             policy = overrides.on_error or error_policy_of(plugin, plugin_name)
             constraints = constraints_of(plugin, plugin_name)
             self._check_requirements(plugin, plugin_name, constraints)
-            wishes = (
-                {**self._wishes, plugin_name: constraints} if constraints.after or constraints.before else self._wishes
-            )
+            cares = constraints.after or constraints.before or constraints.newest_last
+            wishes = {**self._wishes, plugin_name: constraints} if cares else self._wishes
             if wishes:
                 # A cycle is an error before anything has changed.
                 sort_by_constraints([*self._constraints, plugin_name], wishes)
@@ -146,6 +145,10 @@ class PluginManager(pluggy.PluginManager):
         other = self._name2plugin.get(name)
         if other is not None:
             raise DuplicatePluginError(plugin, f"two plugins are called {name!r}: {other!r} and {plugin!r}")
+        if isinstance(plugin, TrainerHook):
+            raise PluginError(
+                plugin, f"{name!r} is a TrainerHook, whose arguments a trainer finds by name: trainer.add_hook(...)"
+            )
         for attribute in dir(plugin):
             options = self.parse_hookimpl_opts(plugin, attribute)
             if options is None:
@@ -195,11 +198,23 @@ class PluginManager(pluggy.PluginManager):
         others: list[pluggy.HookImpl] = []
         for hookimpl in reversed(caller.get_hookimpls()):
             (wrappers if hookimpl.wrapper or hookimpl.hookwrapper else others).append(hookimpl)
+        self._put_newest_last(others)
         for group in (wrappers, others):
             names = list(dict.fromkeys(hookimpl.plugin_name for hookimpl in group))
             place = {name: index for index, name in enumerate(sort_by_constraints(names, self._wishes))}
             group.sort(key=lambda hookimpl: place[hookimpl.plugin_name])
         caller._hookimpls[:] = [*reversed(others), *reversed(wrappers)]
+
+    def _put_newest_last(self, hookimpls: list[pluggy.HookImpl]) -> None:
+        """Put plugins with `newest_last` behind the others, in the order of their registration.
+
+        Those that want to be first, or last, stay among those that do.
+        """
+        places = {
+            name: place for place, (name, own) in enumerate(self._constraints.items(), start=1) if own.newest_last
+        }
+        if any(hookimpl.plugin_name in places for hookimpl in hookimpls):
+            hookimpls.sort(key=lambda own: (own.trylast - own.tryfirst, places.get(own.plugin_name, 0)))
 
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any | None:
         """Unregister a plugin, at any moment; it is called no more from the next emission on. Returns it."""

@@ -19,10 +19,12 @@ class Constraints:
     after: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    newest_last: bool = False
+    """Of plugins that say so, the one registered last is called last, and not first as pluggy has it."""
 
 
 def constraints_of(plugin: object, name: str) -> Constraints:
-    """Read `after`, `before` and `requires` off a plugin."""
+    """Read `after`, `before`, `requires` and `newest_last` off a plugin."""
 
     def names(attribute: str) -> tuple[str, ...]:
         value = getattr(plugin, attribute, ())
@@ -33,7 +35,12 @@ def constraints_of(plugin: object, name: str) -> Constraints:
             )
         return tuple(value)
 
-    return Constraints(after=names("after"), before=names("before"), requires=names("requires"))
+    return Constraints(
+        after=names("after"),
+        before=names("before"),
+        requires=names("requires"),
+        newest_last=getattr(plugin, "newest_last", False) is True,
+    )
 
 
 def sort_by_constraints(names: Sequence[str], constraints: Mapping[str, Constraints]) -> list[str]:

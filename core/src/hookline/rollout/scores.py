@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hookline.rollout.lessons import Lesson
     from hookline_hookspecs import Episode, EvaluationRequest
 
-__all__ = ["pass_at_k", "score_evaluation", "score_rewards", "success_rates"]
+__all__ = ["SUCCESS_RATE", "pass_at_k", "score_evaluation", "score_rewards", "success_rates"]
 
 SUCCESS_RATE = "success_rate"
 
@@ -39,7 +39,7 @@ def score_rewards(rewards: Sequence[float | None], success_above: float) -> dict
     judged = [reward for reward in rewards if reward is not None]
     scores = {"total_count": float(len(rewards)), "not_applicable_count": float(len(rewards) - len(judged))}
     if judged:
-        scores["success_rate"] = sum(reward > success_above for reward in judged) / len(judged)
+        scores[SUCCESS_RATE] = sum(reward > success_above for reward in judged) / len(judged)
         scores["avg_reward"] = sum(judged) / len(judged)
         scores["min_reward"] = min(judged)
         scores["max_reward"] = max(judged)

@@ -20,11 +20,10 @@ from hookline.training.config import (  # noqa: E402
     TrainerConfig,
 )
 from hookline.training.experience import Experience  # noqa: E402
-from hookline.training.hook_styles.trainer_hook import TrainerHook  # noqa: E402
 from hookline.training.losses.loss import Loss  # noqa: E402
 from hookline.training.tasks.task import Task, task  # noqa: E402
 from hookline.training.trainer import Trainer  # noqa: E402
-from hookline_hookspecs import TrainerState  # noqa: E402
+from hookline_hookspecs import TrainerHook, TrainerState  # noqa: E402
 
 __all__ = [
     "Experience",

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 import hookline
+from hookline.hooks.trainer_hooks import AddedHooks
 from hookline.plugins.manager import PluginManager
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
-from hookline.training.hook_styles import register_hook
 from hookline.training.learner import Learner
 from hookline.training.long_lived import long_lived_left_out
 from hookline.training.losses.registry import build_losses
@@ -89,6 +89,7 @@ class Trainer:
         self._order = np.random.default_rng(config.seed)
         self.worker = worker
         self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset, rewards, warm_start)
+        self._hooks = AddedHooks(self.plugins, self.state, self.worker)
         # A warm start ends when it has done its work, and nobody knows when that is.
         self.state.total_steps = None if warm_start is not None else config.epochs * self.loop.steps_per_epoch
         self._restored_from: str | None = None
@@ -159,14 +160,21 @@ class Trainer:
 
     def add_hook(self, hook: Any) -> None:
         """Have a plugin, a `hookline.hooks.Hook` or a `TrainerHook` take part, from the next event on."""
-        register_hook(self, hook)
+        self._hooks.add(hook)
+
+    def remove_hook(self, hook: Any) -> bool:
+        """Call a hook that was added no more, from the next event on; says whether it was there."""
+        return self._hooks.remove(hook)
 
     def train(self) -> TrainerState:
         """Run to the end, and return the state there. A run that fails raises what ended it."""
         self.ranks.join()
-        resume_point, evaluator = ResumePoint(self), PolicyEvaluator(self)
-        self.plugins.register(resume_point, NAME)
-        self.plugins.register(evaluator, EVALUATOR)
+        own = {
+            NAME: ResumePoint(self),
+            EVALUATOR: PolicyEvaluator(self),
+        }
+        for name, plugin in own.items():
+            self.plugins.register(plugin, name)
         try:
             with (
                 long_lived_left_out() as leave_out_long_lived,
@@ -185,8 +193,8 @@ class Trainer:
                     self.loop.stop()
         finally:
             self._restored_from = None
-            self.plugins.unregister(evaluator, EVALUATOR)
-            self.plugins.unregister(resume_point, NAME)
+            for name in own:
+                self.plugins.unregister(name=name)
             self.ranks.leave()
         return self.state
 

@@ -1,19 +1,33 @@
-"""`main`: installed plugins, functions as hooks and loggers, and a trainer with all of them."""
+"""The entry for functions: `main(custom_logger_fns=[...], hook_fns={...})` runs a supervised training with them.
+
+    def announce(worker, report_data):
+        print("step", report_data["current_step"], "of", report_data["total_steps"])
+
+    main(hook_fns={"post_training_step_hook": announce})
+
+Importing this imports no framework; `main` does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hookline.launcher.hook_functions import register_hook_functions
-from hookline.launcher.loggers import register_loggers
+from hookline.hooks.functions import (
+    HOOK_NAMES,
+    PolicyWorker,
+    check_hook_functions,
+    check_loggers,
+    register_hook_functions,
+    register_loggers,
+)
 from hookline.plugins.settings import Settings
 from hookline.session.opening import plugins_for_a_run
 
 if TYPE_CHECKING:
     from hookline.training import Trainer, TrainerConfig
 
-__all__ = ["main"]
+__all__ = ["HOOK_NAMES", "PolicyWorker", "main"]
 
 
 def main(
@@ -34,6 +48,7 @@ def main(
     :param hook_fns: called with the worker and the moment's report, by the names of `HOOK_NAMES`.
     :param settings: which installed plugins are wanted, and how (default: those of this folder and environment).
     """
+    loggers, functions = check_loggers(custom_logger_fns), check_hook_functions(hook_fns or {})
     from hookline.training import Trainer
     from hookline.training.tasks.addition import addition
 
@@ -44,7 +59,7 @@ def main(
             trainer = Trainer(
                 config, policy=policy, dataset=dataset, validation_dataset=validation_dataset, plugins=plugins
             )
-        register_loggers(plugins, custom_logger_fns)
-        register_hook_functions(plugins, trainer, hook_fns or {})
+        register_loggers(plugins, loggers)
+        register_hook_functions(plugins, trainer, functions)
         trainer.train()
     return trainer
