@@ -17,6 +17,8 @@ from hookline.training.errors import RankError, TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
 from hookline.training.learner import Learner
 from hookline.training.long_lived import long_lived_left_out
+from hookline.training.losses.lifecycle import NAME as LOSSES
+from hookline.training.losses.lifecycle import LossLifecycle
 from hookline.training.losses.registry import build_losses
 from hookline.training.policy_evaluator import NAME as EVALUATOR
 from hookline.training.policy_evaluator import PolicyEvaluator
@@ -172,6 +174,7 @@ class Trainer:
         own = {
             NAME: ResumePoint(self),
             EVALUATOR: PolicyEvaluator(self),
+            LOSSES: LossLifecycle(self._losses, self.state),
         }
         for name, plugin in own.items():
             self.plugins.register(plugin, name)

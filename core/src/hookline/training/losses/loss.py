@@ -14,6 +14,7 @@ from hookline.training.losses.shared import SharedLossData
 
 if TYPE_CHECKING:
     from hookline.training.experience import Experience
+    from hookline_hookspecs import TrainerState
 
 __all__ = ["Field", "Loss", "LossConfig", "masked_mean"]
 
@@ -49,7 +50,11 @@ class LossConfig:
 
 
 class Loss:
-    """A loss, one object for the length of a run. Override what it needs; `run_train` is the least."""
+    """A loss, one object for the length of a run. Override what it needs; `run_train` is the least.
+
+    Its schedule says when `run_rollout` and `run_train` are called. The methods named `on_...` always are, at the
+    events of these names and before any plugin.
+    """
 
     Config: ClassVar[type[LossConfig]] = LossConfig
     """A dataclass of the loss's options."""
@@ -71,6 +76,18 @@ class Loss:
     def attach_replay_buffer(self, experience: Experience) -> None:
         """Take the buffer that every epoch's experience will be in. Called once, before the first epoch."""
         self.experience = experience
+
+    def on_new_training_run(self, trainer_state: TrainerState) -> None:
+        """A run is about to begin; one that is resumed is restored after this."""
+
+    def on_rollout_start(self, trainer_state: TrainerState) -> None:
+        """A rollout is about to be made."""
+
+    def on_mb_end(self, trainer_state: TrainerState) -> None:
+        """A gradient step has been taken."""
+
+    def on_train_phase_end(self, trainer_state: TrainerState) -> None:
+        """The epoch's gradient steps have been taken."""
 
     def run_rollout(self, shared: SharedLossData) -> None:
         """Compute from the complete rollouts what the gradient steps will need, such as advantages."""
