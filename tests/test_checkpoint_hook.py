@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import hookline_hookspecs
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("jax")
+
+import safetensors.torch  # noqa: E402
 
 from hookline import hookimpl  # noqa: E402
 from hookline.policies import Discrete, MLPPolicy  # noqa: E402
 from hookline.rollout import Curriculum, CurriculumConfig  # noqa: E402
 from hookline.training import RolloutConfig, Trainer, TrainerConfig, TrainerHook  # noqa: E402
 from hookline_checkpoint import CheckpointHook, CheckpointManager  # noqa: E402
+from hookline_evaluation import EvaluationConfig, EvaluationHook  # noqa: E402
 
 
 def configuration(epochs: int, resume: bool, run_dir: Path) -> TrainerConfig:
@@ -99,3 +107,104 @@ def test_on_training_start_loads_by_hand_what_a_run_loads_by_itself(tmp_path: Pa
     assert weights(trainer) == weights(first)
     trainer.state.resume = False
     assert hook.on_training_start(trainer.state) is None
+
+
+# -- subclasses, as a reader of the document writes them ---------------------------------------------------------------
+
+
+def saved_epochs(run_dir: Path) -> list[str]:
+    return sorted(path.name for path in (run_dir / "checkpoints").glob("epoch-*"))
+
+
+def run_with(hook: TrainerHook, run_dir: Path, *, epochs: int = 3, resume: bool = False) -> Trainer:
+    trainer = Trainer(configuration(epochs, resume, run_dir), None, MLPPolicy(4, Discrete(2), hidden=(8,)))
+    trainer.add_hook(hook)
+    trainer.train()
+    assert not trainer.plugins.faults
+    return trainer
+
+
+def test_the_hook_has_the_documents_base_and_signatures() -> None:
+    assert issubclass(CheckpointHook, TrainerHook)
+    assert TrainerHook is hookline_hookspecs.TrainerHook
+    assert list(inspect.signature(CheckpointHook.on_training_start).parameters) == ["self", "trainer_state"]
+    expected = ["self", "policy", "optimizer", "trainer_state", "eval_scores", "wandb_run"]
+    assert list(inspect.signature(CheckpointHook.on_epoch_end).parameters) == expected
+
+
+@pytest.mark.parametrize("by_keyword", [False, True])
+def test_an_override_of_on_epoch_end_is_called_and_its_super_saves(tmp_path: Path, by_keyword: bool) -> None:
+    class My(CheckpointHook):
+        def on_epoch_end(self, policy, optimizer, trainer_state, eval_scores, wandb_run):  # type: ignore[no-untyped-def]
+            seen.append((policy is trainer_state.policy, optimizer is trainer_state.optimizer, eval_scores, wandb_run))
+            if by_keyword:
+                super().on_epoch_end(
+                    policy=policy,
+                    optimizer=optimizer,
+                    trainer_state=trainer_state,
+                    eval_scores=eval_scores,
+                    wandb_run=wandb_run,
+                )
+            else:
+                super().on_epoch_end(policy, optimizer, trainer_state, eval_scores, wandb_run)
+
+    seen: list[Any] = []
+    run_with(My(CheckpointManager(), 1, 0), tmp_path / "run")
+    assert seen == [(True, True, hookline_hookspecs.EvalRewardSummary(), None)] * 3
+    # Two are kept by default of the three that were saved, and the first of them was not the last.
+    assert len(saved_epochs(tmp_path / "run")) > 1
+
+
+def test_an_override_that_leaves_nothing_to_super_saves_nothing_then(tmp_path: Path) -> None:
+    class Never(CheckpointHook):
+        def on_epoch_end(self, policy, optimizer, trainer_state, eval_scores, wandb_run):  # type: ignore[no-untyped-def]
+            seen.append(saved_epochs(trainer_state.run_dir))
+
+    seen: list[Any] = []
+    run_with(Never(CheckpointManager(), 1, 0), tmp_path / "run")
+    assert seen == [[], [], []]
+    assert saved_epochs(tmp_path / "run") == ["epoch-000002"]  # the end of the run is saved as ever
+
+
+def test_an_override_may_have_another_policy_saved(tmp_path: Path) -> None:
+    class Averaging(CheckpointHook):
+        def on_epoch_end(self, policy, optimizer, trainer_state, eval_scores, wandb_run):  # type: ignore[no-untyped-def]
+            average = copy.deepcopy(policy)
+            for parameter in average.parameters():
+                parameter.data.fill_(0.5)
+            super().on_epoch_end(average, optimizer, trainer_state, eval_scores, wandb_run)
+
+    trainer = run_with(Averaging(CheckpointManager(), 1, 0), tmp_path / "run")
+    path = tmp_path / "run" / "checkpoints" / "epoch-000002"
+    assert trainer.state.latest_checkpoint_path == path
+    saved = safetensors.torch.load_file(path / "policy.safetensors")
+    assert all(bool((value == 0.5).all()) for value in saved.values())
+
+
+def test_an_override_of_on_training_start_is_called_once_and_its_super_resumes(tmp_path: Path) -> None:
+    class My(CheckpointHook):
+        def on_training_start(self, trainer_state):  # type: ignore[no-untyped-def]
+            policy = super().on_training_start(trainer_state)
+            seen.append((policy is trainer_state.policy, trainer_state.epoch))
+            return policy
+
+    seen: list[Any] = []
+    run_with(My(CheckpointManager(), 2, 0), tmp_path / "run", epochs=2)
+    resumed = run_with(My(CheckpointManager(), 2, 0), tmp_path / "run", epochs=4, resume=True)
+    assert seen == [(False, 0), (True, 1)]
+    whole = run_with(CheckpointHook(CheckpointManager(), 2, 0), tmp_path / "whole", epochs=4)
+    assert weights(resumed) == weights(whole)
+
+
+class MyEvaluation(EvaluationHook): ...
+
+
+def test_the_checkpoint_carries_the_scores_of_its_epoch_whatever_the_order_of_hooks(tmp_path: Path) -> None:
+    trainer = Trainer(configuration(1, False, tmp_path / "run"), None, MLPPolicy(4, Discrete(2), hidden=(8,)))
+    assert trainer.worker is not None
+    curriculum = trainer.worker.curriculum
+    trainer.add_hook(CheckpointHook(CheckpointManager(), 1, 0))
+    trainer.add_hook(MyEvaluation(EvaluationConfig(every=1, n_examples=2, replays=0), curriculum))
+    trainer.train()
+    saved = json.loads((tmp_path / "run" / "checkpoints" / "epoch-000000" / "state.json").read_text())
+    assert "eval/cartpole/mean_reward" in saved["metrics"]

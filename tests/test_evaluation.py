@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import random
@@ -24,7 +25,7 @@ from hookline.rewards import IntegratedRewardConfig
 from hookline.rollout import Curriculum, CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, TextProblem, TextTask, arithmetic_lessons
 from hookline.testing import EventRecorder
-from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig
+from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig, TrainerHook
 from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline_evaluation import Evaluation, EvaluationConfig, EvaluationHook, Options
 from hookline_hookspecs import EpisodeBatch, EvaluationRequest, TrainerState, VerificationReport, VerificationResult
@@ -251,6 +252,31 @@ def test_the_documents_example_adds_an_evaluation_hook() -> None:
     assert scores.avg_lesson_score == pytest.approx(sum(scores.lesson_scores.values()) / 2)
     assert scores.avg_category_score == pytest.approx(scores.category_scores["poles"])
     assert trainer.state.eval_scores["eval/one/mean_reward"] == scores.lesson_scores["one"]
+
+
+def test_the_evaluation_hook_has_the_documents_base_and_signature_and_can_be_overridden() -> None:
+    expected = ["self", "checkpoint_hook", "trainer_state", "stats_client", "wandb_run"]
+    assert list(inspect.signature(EvaluationHook.on_epoch_end).parameters) == expected
+    assert issubclass(EvaluationHook, TrainerHook)
+    calls: list[Any] = []
+
+    class My(EvaluationHook):
+        def on_epoch_end(self, checkpoint_hook, trainer_state, stats_client, wandb_run):  # type: ignore[no-untyped-def]
+            if trainer_state.epoch == 1:
+                super().on_epoch_end(checkpoint_hook, trainer_state, stats_client, wandb_run)
+
+    class Reader(TrainerHook):
+        def on_epoch_end(self, evaluation_hook: Any, eval_scores: Any) -> None:
+            calls.append((evaluation_hook, eval_scores.epoch))
+
+    with PluginManager() as plugins:
+        trainer = control(plugins, epochs=3)
+        hook = My(EvaluationConfig(every=1, n_examples=2, replays=0), trainer.worker.curriculum)
+        trainer.add_hook(hook)
+        trainer.add_hook(Reader())
+        trainer.train()
+    assert calls == [(hook, None), (hook, 1), (hook, 1)]
+    assert hook.get_eval_scores().epoch == 2  # the end of the run
 
 
 def test_an_evaluation_hook_without_a_config_never_evaluates() -> None:

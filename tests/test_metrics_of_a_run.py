@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -157,6 +158,54 @@ def test_the_hook_is_silent_and_needs_nothing(tmp_path: Path, capsys: pytest.Cap
     trainer.plugins.close()
     assert not trainer.plugins.faults
     assert capsys.readouterr().err == ""
+
+
+def epochs_reported(hook: MetricsHook, run_dir: Path) -> list[dict[str, float]]:
+    """What the hook's client was told at the ends of three epochs."""
+    client = hook.stats_client
+    assert isinstance(client, Client)
+    trainer = Trainer(TrainerConfig(epochs=3, run_dir=run_dir, rollout=SMALL))
+    trainer.add_hook(hook)
+    trainer.train()
+    trainer.plugins.close()
+    assert not trainer.plugins.faults
+    return [numbers for _, _, numbers in client.recorded if "timer/rollout" in numbers]
+
+
+def test_the_hook_has_the_documents_base_and_signatures() -> None:
+    assert issubclass(MetricsHook, TrainerHook)
+    assert list(inspect.signature(MetricsHook.on_rollout_end).parameters) == ["self", "rollout_stats", "trainer_state"]
+    expected = ["self", "losses_stats", "experience", "policy", "optimizer", "trainer_state"]
+    assert list(inspect.signature(MetricsHook.on_epoch_end).parameters) == expected
+
+
+def test_overrides_of_the_hook_are_called_and_their_supers_report(tmp_path: Path) -> None:
+    class My(MetricsHook):
+        def on_rollout_end(self, rollout_stats, trainer_state):  # type: ignore[no-untyped-def]
+            super().on_rollout_end({**rollout_stats, "rollout/mine": 7.0}, trainer_state)
+
+        def on_epoch_end(self, losses_stats, experience, policy, optimizer, trainer_state):  # type: ignore[no-untyped-def]
+            losses_stats = {**losses_stats, "train/mine": float(trainer_state.epoch)}
+            super().on_epoch_end(losses_stats, experience, policy, optimizer, trainer_state=trainer_state)
+
+    reported = epochs_reported(My(None, Client(), Stopwatch(), verbose=False), tmp_path)
+    assert [numbers["train/mine"] for numbers in reported] == [0.0, 1.0, 2.0]
+    assert [numbers["rollout/mine"] for numbers in reported] == [7.0] * 3
+    assert all(numbers["rollout/steps"] > 0 for numbers in reported)
+
+
+def test_overrides_of_the_hook_that_leave_nothing_to_super_report_nothing(tmp_path: Path) -> None:
+    class NoRollouts(MetricsHook):
+        def on_rollout_end(self, rollout_stats, trainer_state): ...  # type: ignore[no-untyped-def]
+
+    class NoEpochs(MetricsHook):
+        def on_epoch_end(self, losses_stats, experience, policy, optimizer, trainer_state): ...  # type: ignore[no-untyped-def]
+
+    reported = epochs_reported(NoRollouts(None, Client(), Stopwatch(), verbose=False), tmp_path / "one")
+    assert len(reported) == 3
+    assert not any("rollout/steps" in numbers for numbers in reported)
+    reported = epochs_reported(NoEpochs(None, Client(), Stopwatch(), verbose=False), tmp_path / "two")
+    assert len(reported) == 1  # the end of the run
 
 
 # -- supervised runs ----------------------------------------------------------------------------------------------

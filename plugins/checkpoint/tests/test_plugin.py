@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import pytest
 
+from hookline.hooks.trainer_hooks import AddedHooks
 from hookline.plugins import PluginManager
 from hookline.testing import EventRecorder, check_plugin
 from hookline_checkpoint import Checkpoint, CheckpointError, CheckpointHook, CheckpointManager, Options
@@ -271,18 +272,20 @@ def test_two_that_would_save_the_same_run_are_an_error(
 ) -> None:
     checkpoint()
     hook = CheckpointHook(CheckpointManager(tmp_path), 5, 0)
-    hook.use_emit(hookline_manager.emit)
-    hookline_manager.register(hook)
+    AddedHooks(hookline_manager, run()).add(hook)
     with pytest.raises(CheckpointError, match=r"would both save this run's checkpoints: disable .*-p no:checkpoint"):
         hookline_manager.emit.on_new_training_run(state=run())
 
 
-def test_a_hook_that_nobody_gave_events_says_how_to_add_it(
-    hookline_manager: PluginManager, run: Run, tmp_path: Path
-) -> None:
-    hookline_manager.register(CheckpointHook(CheckpointManager(tmp_path), 5, 0))
+def test_a_hook_that_nobody_gave_events_says_how_to_add_it(run: Run, tmp_path: Path) -> None:
+    hook = CheckpointHook(CheckpointManager(tmp_path), 5, 0)
     with pytest.raises(CheckpointError, match=r"this CheckpointHook cannot ask .* add it by trainer.add_hook"):
-        hookline_manager.emit.on_new_training_run(state=run())
+        hook.on_training_start(run())
+
+
+def test_a_hook_without_a_manager_of_checkpoints_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"a CheckpointHook needs a CheckpointManager first, not 'runs/mine'"):
+        CheckpointHook("runs/mine", 5, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("returned", [[("count", 1)], "text", 7, {"a"}])

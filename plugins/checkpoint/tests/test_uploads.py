@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hookline.hooks.trainer_hooks import AddedHooks
 from hookline.plugins import PluginManager
 from hookline.testing import EventRecorder
 from hookline_checkpoint import Checkpoint, CheckpointHook, CheckpointManager
@@ -87,8 +88,7 @@ def test_a_hook_knows_the_address_of_its_latest_artifact(
     hookline_manager: PluginManager, run: Run, wandb_run: Any, tmp_path: Path
 ) -> None:
     hook = CheckpointHook(CheckpointManager(tmp_path), checkpoint_interval=5, wandb_checkpoint_interval=5)
-    hook.use_emit(hookline_manager.emit)
-    hookline_manager.register(hook)
+    AddedHooks(hookline_manager, run()).add(hook)
     assert hook.latest_wandb_uri is None
     state = with_wandb(run(epoch=5), wandb_run)
     hookline_manager.emit.on_epoch_end(state=state)

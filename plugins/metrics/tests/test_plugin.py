@@ -12,7 +12,7 @@ import pytest
 
 from hookline.plugins import PluginManager
 from hookline.testing import check_plugin
-from hookline_hookspecs import HookContext, Rollout, TrainerState, hookimpl
+from hookline_hookspecs import HookContext, HooklineError, Rollout, TrainerState, hookimpl
 from hookline_metrics import Metrics, MetricsHook, Options, companion
 
 Run = Callable[..., TrainerState]
@@ -40,8 +40,17 @@ def test_it_is_a_good_plugin() -> None:
     check_plugin(Metrics)
 
 
-def test_the_hook_is_a_good_plugin_too() -> None:
-    check_plugin(MetricsHook)
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"timer": "clock"}, r"MetricsHook: the timer 'clock' has no method get_all_elapsed\(...\)"),
+        ({"stats_client": 3}, r"MetricsHook: the stats_client 3 has no method record\(...\)"),
+        ({"wandb_run": "r1"}, r"MetricsHook: the wandb_run 'r1' has no method log\(...\)"),
+    ],
+)
+def test_what_a_hook_cannot_use_is_an_error_when_it_is_made(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(HooklineError, match=expected):
+        MetricsHook(**given)
 
 
 def test_importing_it_brings_in_no_library_that_takes_long(run_python: Callable[[str], str]) -> None:

@@ -1,28 +1,36 @@
 """`CheckpointHook`: the plugin as a hook that is made by hand and added to a trainer.
 
-manager = CheckpointManager("runs/mine", keep_last=2)
-trainer.add_hook(CheckpointHook(manager, checkpoint_interval=10, wandb_checkpoint_interval=50))
+    manager = CheckpointManager("runs/mine", keep_last=2)
+    trainer.add_hook(CheckpointHook(manager, checkpoint_interval=10, wandb_checkpoint_interval=50))
+
+A subclass may override `on_training_start` or `on_epoch_end`: what it does not leave to `super()` is not done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.manager import CheckpointManager
 from hookline_checkpoint.moments import CheckpointMoments
-from hookline_hookspecs import Emit, TrainerState
+from hookline_hookspecs import CheckpointRecord, Emit, TrainerHook, TrainerState, hookimpl
 
 __all__ = ["CheckpointHook"]
 
 
-class CheckpointHook(CheckpointMoments):
+class CheckpointHook(CheckpointMoments, TrainerHook):
     """Saves every `checkpoint_interval` epochs and at the end of the run. A checkpoint becomes an artifact of the wandb
     run, where there is one, every `wandb_checkpoint_interval` epochs; 0 for never."""
+
+    after = ("evaluation", "EvaluationHook")
 
     def __init__(
         self, checkpoint_manager: CheckpointManager, checkpoint_interval: int, wandb_checkpoint_interval: int
     ) -> None:
+        if not isinstance(checkpoint_manager, CheckpointManager):
+            raise CheckpointError(f"a CheckpointHook needs a CheckpointManager first, not {checkpoint_manager!r}")
         super().__init__(checkpoint_manager, None)
         checkpoint_manager.options = replace(
             checkpoint_manager.options, every=checkpoint_interval, wandb_every=wandb_checkpoint_interval
@@ -30,6 +38,8 @@ class CheckpointHook(CheckpointMoments):
         self.checkpoint_interval = checkpoint_interval
         self.wandb_checkpoint_interval = wandb_checkpoint_interval
         self.latest_wandb_uri: str | None = None
+        self._restored: CheckpointRecord | None = None
+        self._given: dict[str, Any] = {}
 
     def use_emit(self, emit: Emit) -> None:
         """Announce events there. A trainer tells every hook that has this method when it is added."""
@@ -38,9 +48,37 @@ class CheckpointHook(CheckpointMoments):
     def on_training_start(self, trainer_state: TrainerState) -> Any | None:
         """Load the newest valid checkpoint, if the run is to be resumed; returns the loaded policy, or None.
 
-        A run that the hook was added to does so by itself.
+        A run that the hook was added to calls it when it is restored.
         """
-        return None if self.restore_training_run(trainer_state) is None else trainer_state.policy
+        self._restored = super().restore_training_run(trainer_state)
+        return None if self._restored is None else trainer_state.policy
+
+    @hookimpl
+    def restore_training_run(self, state: TrainerState) -> CheckpointRecord | None:
+        self._restored, self._given = None, {}
+        policy = self.on_training_start(state)
+        if policy is not None and policy is not state.policy:
+            state.policy.load_state_dict(policy if isinstance(policy, Mapping) else policy.state_dict())
+        return self._restored
+
+    def on_epoch_end(  # type: ignore[override]  # the arguments of a trainer hook, found by name
+        self, policy: Any, optimizer: Any, trainer_state: TrainerState, eval_scores: Any, wandb_run: Any
+    ) -> None:
+        """Save at intervals. What is given here is saved and uploaded to, also at the end of the run.
+
+        The scores of a checkpoint are all of those in the state; the summary in `eval_scores` is not needed for them.
+        """
+        del eval_scores
+        self._given = {"policy": policy, "optimizer": optimizer, "wandb_run": wandb_run}
+        super().on_epoch_end(trainer_state)
+
+    def _saved_state(self, state: TrainerState) -> TrainerState:
+        own = {name: self._given.get(name) for name in ("policy", "optimizer")}
+        others = {n: value for n, value in own.items() if value is not None and value is not getattr(state, n)}
+        return replace(state, **others) if others else state
+
+    def _wandb_run(self, state: TrainerState) -> Any | None:
+        return self._given.get("wandb_run") or super()._wandb_run(state)
 
     def uploaded(self, state: TrainerState, uri: str) -> None:
         super().uploaded(state, uri)

@@ -22,7 +22,7 @@ class CheckpointMoments:
     """
 
     critical = True
-    after = ("evaluation",)  # a checkpoint carries the scores of its own epoch
+    after: tuple[str, ...] = ("evaluation",)  # a checkpoint carries the scores of its own epoch
 
     def __init__(self, checkpoint_manager: CheckpointManager, emit: Emit | None) -> None:
         self.checkpoint_manager = checkpoint_manager
@@ -34,17 +34,16 @@ class CheckpointMoments:
 
     @property
     def _emit(self) -> Emit:
-        assert self._events is not None, "checked when the run began"
+        if self._events is None:
+            raise CheckpointError(
+                f"this {type(self).__name__} cannot ask plugins for their state: add it by trainer.add_hook(...)"
+            )
         return self._events
 
     # -- the beginning --------------------------------------------------------------------------------------------
 
     @hookimpl(scope="driver")
     def on_new_training_run(self, state: TrainerState) -> None:
-        if self._events is None:
-            raise CheckpointError(
-                f"this {type(self).__name__} cannot ask plugins for their state: add it by trainer.add_hook(...)"
-            )
         other = state.shared["checkpoint"].setdefault("saver", self)
         if other is not self:
             raise CheckpointError(
@@ -60,12 +59,13 @@ class CheckpointMoments:
 
         `state.epoch` is then the last epoch that is complete; training goes on with the one after it.
         """
+        emit = self._emit
         loaded = self.checkpoint_manager.restore(state) if state.resume else None
         if loaded is None:
             return None
         record = record_of(loaded)
-        self._emit.load_plugin_state(state=state, saved=loaded.contents.plugins)
-        self._emit.on_checkpoint_restored(state=state, checkpoint=record)
+        emit.load_plugin_state(state=state, saved=loaded.contents.plugins)
+        emit.on_checkpoint_restored(state=state, checkpoint=record)
         return record
 
     # -- saving ---------------------------------------------------------------------------------------------------
@@ -92,7 +92,11 @@ class CheckpointMoments:
         states: dict[str, dict[str, Any]] = {}
         for plugin, saved in self._emit.save_plugin_state(state=state).items():
             states.setdefault(plugin, {}).update(saved)
-        self.checkpoint_manager.start(state, states)
+        self.checkpoint_manager.start(self._saved_state(state), states)
+
+    def _saved_state(self, state: TrainerState) -> TrainerState:
+        """The state whose policy and optimizer are saved."""
+        return state
 
     # -- telling --------------------------------------------------------------------------------------------------
 
@@ -126,8 +130,11 @@ class CheckpointMoments:
                 self._emit.on_checkpoint_saved(state=state, checkpoint=record)
 
     def _offer_upload(self, state: TrainerState, *, is_final: bool = False) -> bool:
-        wandb_run = state.shared["metrics"].get("wandb_run")
-        return self.checkpoint_manager.offer_upload(wandb_run, is_final=is_final)
+        return self.checkpoint_manager.offer_upload(self._wandb_run(state), is_final=is_final)
+
+    def _wandb_run(self, state: TrainerState) -> Any | None:
+        """The wandb run that checkpoints become artifacts of, if there is one."""
+        return state.shared["metrics"].get("wandb_run")
 
     def _look_at_uploads(self, state: TrainerState, *, wait: bool = False) -> None:
         uri = self.checkpoint_manager.finish_upload(wait=wait)

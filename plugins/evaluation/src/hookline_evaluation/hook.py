@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-from hookline.training import TrainerHook
 from hookline_evaluation.options import Options
 from hookline_evaluation.plugin import Evaluation
 from hookline_evaluation.replays.uploading import upload_replay
-from hookline_hookspecs import CheckpointRecord, Emit, ReplayRecord, TrainerState
+from hookline_hookspecs import CheckpointRecord, Emit, EvalRewardSummary, ReplayRecord, TrainerHook, TrainerState
 
 __all__ = ["EvalRewardSummary", "EvaluationConfig", "EvaluationHook"]
-
-REWARD: Final = "/mean_reward"
-
 
 EvaluationConfig: TypeAlias = Options
 """What the plugin's options are is the config of a hook."""
 
 
-@dataclass(frozen=True)
-class EvalRewardSummary:
-    """The mean rewards of the latest evaluation."""
-
-    lesson_scores: dict[str, float] = field(default_factory=dict)
-    category_scores: dict[str, float] = field(default_factory=dict)
-    epoch: int | None = None
-    """The epoch that was evaluated, None before the first evaluation."""
-
-    @property
-    def avg_lesson_score(self) -> float | None:
-        return _mean(self.lesson_scores)
-
-    @property
-    def avg_category_score(self) -> float | None:
-        return _mean(self.category_scores)
-
-
 class EvaluationHook(TrainerHook):
     """Evaluates the policy at the intervals of its config, and at the end.
+
+    A subclass may override `on_epoch_end`: without a call of `super()` only the end of the run is evaluated.
 
     :param eval_config: what is evaluated and how often; None for never.
     :param curriculum: its lessons are evaluated, unless the config names some.
@@ -65,9 +45,17 @@ class EvaluationHook(TrainerHook):
         if self._evaluation is not None:
             self._evaluation.on_epoch_start(state)
 
-    def on_epoch_end(self, state: TrainerState) -> None:
+    def on_epoch_end(
+        self, checkpoint_hook: Any, trainer_state: TrainerState, stats_client: Any, wandb_run: Any
+    ) -> None:
+        """Evaluate at intervals.
+
+        Where checkpoints are, and what becomes of scores and replays, goes through the events, whoever saves and
+        records: the other arguments are for subclasses.
+        """
+        del checkpoint_hook, stats_client, wandb_run
         if self._evaluation is not None:
-            self._evaluation.on_epoch_end(state)
+            self._evaluation.on_epoch_end(trainer_state)
 
     def on_checkpoint_saved(self, state: TrainerState, checkpoint: CheckpointRecord) -> None:
         if self._evaluation is not None:
@@ -85,19 +73,6 @@ class EvaluationHook(TrainerHook):
         upload_replay(wandb_run, replay, state.run_id)
 
     def on_evaluation_end(self, state: TrainerState, scores: Mapping[str, float]) -> None:
-        lessons, categories = _rewards("eval/", scores), _rewards("eval_category/", scores)
-        if lessons:
-            self.eval_scores = EvalRewardSummary(lessons, categories, state.shared["evaluation"].get("epoch"))
-
-
-def _rewards(prefix: str, scores: Mapping[str, float]) -> dict[str, float]:
-    """The mean rewards by what lies between prefix and score."""
-    return {
-        name[len(prefix) : -len(REWARD)]: value
-        for name, value in scores.items()
-        if name.startswith(prefix) and name.endswith(REWARD) and len(name) > len(prefix) + len(REWARD)
-    }
-
-
-def _mean(scores: Mapping[str, float]) -> float | None:
-    return sum(scores.values()) / len(scores) if scores else None
+        summary = EvalRewardSummary.of(scores, state.shared["evaluation"].get("epoch"))
+        if summary.lesson_scores:
+            self.eval_scores = summary

@@ -37,7 +37,8 @@ class Metrics:
     by threads that the recording keeps.
     """
 
-    after = ("evaluation", "checkpoint")  # the last report has the scores of the last checkpoint's evaluation
+    # The last report has the scores of the last checkpoint's evaluation.
+    after: tuple[str, ...] = ("evaluation", "checkpoint")
 
     def __init__(self, options: Options, emit: Emit | None = None) -> None:
         self._options = options

@@ -2,16 +2,19 @@
 
     trainer.add_hook(MetricsHook(wandb_run, stats_client, timer, verbose=True))
 
-The plugin needs none of this: where it is installed, every run has its numbers.
+The plugin needs none of this: where it is installed, every run has its numbers. A subclass may override
+`on_rollout_end` or `on_epoch_end`: what it does not leave to `super()` is not reported. The end of the run always is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from hookline_hookspecs import TrainerState
+from hookline_hookspecs import Emit, HookContext, HooklineError, Rollout, TrainerHook, TrainerState, hookimpl
+from hookline_metrics.gathering import Gatherer
 from hookline_metrics.options import Options
 from hookline_metrics.plugin import Metrics
 from hookline_metrics.sinks.sink import Report, Sink
@@ -34,13 +37,15 @@ class Timer(Protocol):
         """Seconds by name, since the timer was made."""
 
 
-class MetricsHook(Metrics):
+class MetricsHook(Metrics, TrainerHook):
     """Sends every report to a wandb run and a stats client, shows progress, and touches the heartbeat.
 
     :param wandb_run: a run of wandb, or anything with `log(numbers, step=)`. It is fed, and not ended.
     :param timer: what it has measured is in the report of each epoch, as `timer/<name>`.
     :param verbose: show a progress bar, or lines where there is no terminal.
     """
+
+    after = (*Metrics.after, "EvaluationHook", "CheckpointHook")
 
     def __init__(
         self,
@@ -49,11 +54,45 @@ class MetricsHook(Metrics):
         timer: Timer | None = None,
         verbose: bool = True,
     ) -> None:
+        for name, value, method in (
+            ("wandb_run", wandb_run, "log"),
+            ("stats_client", stats_client, "record"),
+            ("timer", timer, "get_all_elapsed"),
+        ):
+            if value is not None and not callable(getattr(value, method, None)):
+                raise HooklineError(f"MetricsHook: the {name} {value!r} has no method {method}(...); None is for none")
         super().__init__(Options(progress="auto" if verbose else "off", report=False))
         self.wandb_run = wandb_run
         self.stats_client = stats_client
         self.timer = timer
         self.verbose = verbose
+        self._rollout_stats: dict[str, Any] = {}
+
+    def use_emit(self, emit: Emit) -> None:
+        """Ask other plugins for their numbers there. A trainer tells every hook that has this method."""
+        self._gatherer = Gatherer(emit)
+
+    @hookimpl(specname="on_rollout_end", scope="driver")
+    def note_rollout(self, context: HookContext, rollout: Rollout) -> None:
+        """Keep the phases and the lessons of a rollout; its statistics are `on_rollout_end`'s."""
+        super().on_rollout_end(context, rollout)
+
+    def on_rollout_end(  # type: ignore[override]  # the arguments of a trainer hook, found by name
+        self, rollout_stats: Mapping[str, Any], trainer_state: TrainerState
+    ) -> None:
+        """Take the statistics of a rollout into the report of the epoch."""
+        del trainer_state
+        self._rollout_stats.update(rollout_stats)
+
+    def on_epoch_end(  # type: ignore[override]  # see above
+        self, losses_stats: Mapping[str, Any], experience: Any, policy: Any, optimizer: Any, trainer_state: TrainerState
+    ) -> None:
+        """Report the epoch: what it is given of losses, and what `on_rollout_end` was given of rollouts."""
+        del experience, policy, optimizer
+        # The state has the means over all rollouts of the epoch.
+        own, self._rollout_stats = self._rollout_stats, {}
+        rollouts = {name: trainer_state.rollout_stats.get(name, value) for name, value in own.items()}
+        super().on_epoch_end(replace(trainer_state, loss_stats=dict(losses_stats), rollout_stats=rollouts))
 
     def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
         sinks: list[tuple[str, Callable[[], Sink]]] = []
