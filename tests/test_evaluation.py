@@ -279,6 +279,17 @@ def test_the_evaluation_hook_has_the_documents_base_and_signature_and_can_be_ove
     assert hook.get_eval_scores().epoch == 2  # the end of the run
 
 
+def test_what_is_put_in_the_place_of_evaluate_lesson_is_what_the_plugin_publishes() -> None:
+    with PluginManager() as plugins:
+        trainer = control(plugins, epochs=1)
+        trainer.worker._evaluate_lesson = lambda *_: {"mocked": 1.0}
+        trainer.add_hook(EvaluationHook(EvaluationConfig(every=1, n_examples=2), trainer.worker.curriculum))
+        scores = trainer.train().eval_scores
+        assert not plugins.faults
+    assert [name for name in scores if name.endswith("/mocked")]
+    assert not [name for name in scores if name.endswith("mean_reward")]
+
+
 def test_an_evaluation_hook_without_a_config_never_evaluates() -> None:
     with PluginManager() as plugins:
         trainer = control(plugins, epochs=1)

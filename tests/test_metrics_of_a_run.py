@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("jax")
 
 from hookline import PluginManager
+from hookline.hooks import MetricsHook as WorkerMetricsHook
 from hookline.rollout import Curriculum, CurriculumConfig, Lesson
 from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig, TrainerHook
 from hookline_metrics import Metrics, MetricsHook, Options
@@ -80,6 +81,23 @@ def test_gradient_statistics_are_those_of_the_tensors(tmp_path: Path) -> None:
     assert statistics["gradients/0/norm"] == pytest.approx(first.norm().item(), rel=1e-5)
     assert statistics["gradients/0/variance"] == pytest.approx(first.var(correction=0).item(), rel=1e-4)
     assert statistics["gradients/norm"] == pytest.approx(every.norm().item(), rel=1e-5)
+
+
+def test_what_hooks_log_to_the_workers_tracker_is_in_the_database(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PluginManager() as plugins:
+        plugins.register(Metrics(Options(progress="off"), plugins.emit), "metrics")
+        curriculum = CurriculumConfig(micro_eval_frequency=2, micro_eval_n_examples=2, eval_frequency=None)
+        trainer = Trainer(TrainerConfig(epochs=3, run_dir=tmp_path, rollout=SMALL), curriculum, plugins=plugins)
+        trainer.add_hook(WorkerMetricsHook(2, lambda context: {"mine/step": context.step, "mine/name": "no number"}))
+        trainer.train()
+        assert not plugins.faults
+    assert read(tmp_path, "SELECT epoch, value FROM metrics WHERE name = 'mine/step'") == [(1, 2.0)]
+    assert read(tmp_path, "SELECT count(*) FROM metrics WHERE name = 'inference.micro_eval/cartpole/avg_reward'") == [
+        (1,)
+    ]
+    assert "claimed" not in caplog.text
 
 
 # -- the document's MetricsHook -----------------------------------------------------------------------------------

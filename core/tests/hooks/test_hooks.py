@@ -438,6 +438,19 @@ def test_a_composite_of_a_class_of_its_own_is_asked_as_one(worker: RolloutWorker
     assert hook.steps == [3, 4]
 
 
+def test_a_composite_of_a_class_of_its_own_is_critical_if_one_of_its_hooks_is(worker: RolloutWorker) -> None:
+    class Guard(Failing):
+        critical = True
+
+    class Own(CompositeHook):
+        def run(self, context: HookContext) -> dict[str, Any] | None:
+            return super().run(context)
+
+    worker.register_hook(Own([Ticking(1), Guard()]))
+    with pytest.raises(ValueError, match="no"):
+        worker.run(steps=1)
+
+
 def test_running_the_hooks_of_a_composite_by_hand_merges_their_results() -> None:
     manager = HookManager()
     manager.register_hook(CompositeHook([Calling(lambda context: {"a": 1}), Calling(lambda context: {"b": 2})]))

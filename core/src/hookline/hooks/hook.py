@@ -82,6 +82,11 @@ class CompositeHook(Hook):
     def __init__(self, hooks: Iterable[Hook]) -> None:
         self.hooks = list(hooks)
 
+    @property
+    def critical(self) -> bool:
+        """Where it is one plugin: what a critical hook raises stops the run."""
+        return any(getattr(hook, "critical", False) for hook in self.hooks)
+
     def should_run(self, context: HookContext) -> bool:
         return any(hook.should_run(own) for hook, own in self._with_contexts(context))
 

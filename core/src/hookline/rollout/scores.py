@@ -29,9 +29,17 @@ if TYPE_CHECKING:
     from hookline.rollout.lessons import Lesson
     from hookline_hookspecs import Episode, EvaluationRequest
 
-__all__ = ["SUCCESS_RATE", "pass_at_k", "score_evaluation", "score_rewards", "success_rates"]
+__all__ = ["SUCCESS_RATE", "LessonScores", "pass_at_k", "score_evaluation", "score_rewards", "success_rates"]
 
 SUCCESS_RATE = "success_rate"
+
+
+class LessonScores(dict[str, float]):
+    """The scores of one lesson by name, as the worker's own hooks name them, and the episodes that they are of."""
+
+    def __init__(self, episodes: Sequence[Episode], success_above: float) -> None:
+        super().__init__(score_rewards([episode.reward for episode in episodes], success_above))
+        self.episodes = episodes
 
 
 def score_rewards(rewards: Sequence[float | None], success_above: float) -> dict[str, float]:
@@ -47,11 +55,15 @@ def score_rewards(rewards: Sequence[float | None], success_above: float) -> dict
 
 
 def score_evaluation(
-    request: EvaluationRequest, lessons: Mapping[str, Lesson], played: Mapping[str, Sequence[Episode]]
+    request: EvaluationRequest,
+    lessons: Mapping[str, Lesson],
+    played: Mapping[str, Sequence[Episode]],
+    given: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, float]:
     """All scores of an evaluation by name.
 
     :param played: the episodes of each lesson that was evaluated.
+    :param given: the scores of lessons that were evaluated without episodes; they stand as they are.
     """
     problems = {name: list(_problems(episodes, lessons[name])) for name, episodes in played.items()}
     prefix = "eval" if request.kind == "full" else "micro_eval"
@@ -62,11 +74,9 @@ def score_evaluation(
             if category is not None:
                 groups.setdefault(f"eval_category/{category}", []).extend(own)
         groups["eval"] = [problem for own in problems.values() for problem in own]
-    return {
-        f"{group}/{score}": value
-        for group, own in groups.items()
-        for score, value in _score(own, request.pass_at).items()
-    }
+    scores: dict[str, Mapping[str, float]] = {f"{prefix}/{name}": own for name, own in (given or {}).items()}
+    scores |= {group: _score(own, request.pass_at) for group, own in groups.items()}
+    return {f"{group}/{score}": value for group, own in scores.items() for score, value in own.items()}
 
 
 def success_rates(scores: Mapping[str, float], lessons: Iterable[str]) -> dict[str, float]:

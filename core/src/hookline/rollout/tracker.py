@@ -1,4 +1,4 @@
-"""`Tracker`: numbers that a worker notes down until the driver, which owns all sinks, takes them."""
+"""`Tracker`: numbers that hooks note down with a worker until the driver, which owns all sinks, takes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Entry", "Tracker"]
+from hookline_hookspecs import TrainerState, hookimpl
+
+__all__ = ["Entry", "TrackedNumbers", "Tracker"]
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,24 @@ class Tracker:
         entries = list(self._entries)
         self._entries.clear()
         return entries
+
+
+class TrackedNumbers:
+    """A tracker as a plugin: what was logged since the last report is among the numbers of the next.
+
+    Not those of rollouts and evaluations, which the state has.
+    """
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+        self._reported: tuple[tuple[int, int] | None, dict[str, Any]] = (None, {})
+
+    @hookimpl
+    def collect_metrics(self, state: TrainerState) -> Mapping[str, Any]:
+        moment = state.epoch, state.step
+        logged = {name: value for entry in self._tracker.drain() for name, value in entry.metrics.items()}
+        # Several may gather the numbers of one moment, and all are told the same.
+        before = self._reported[1] if moment == self._reported[0] else {}
+        numbers = {n: v for n, v in logged.items() if n not in state.eval_scores and not n.startswith("rollout/")}
+        self._reported = moment, {**before, **numbers}
+        return self._reported[1]

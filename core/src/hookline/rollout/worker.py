@@ -21,7 +21,7 @@ from hookline.rollout.buffer import RolloutBuffer
 from hookline.rollout.chance import chance_of_step
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
-from hookline.rollout.scores import SUCCESS_RATE, score_rewards
+from hookline.rollout.scores import SUCCESS_RATE, LessonScores
 from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import Episode, EvaluationRequest, HookContext, Rollout, TrainerState
 
@@ -214,8 +214,7 @@ class RolloutWorker:
         self.plugins.emit.on_evaluation_start(state=self.run_state, request=request)
         key = key_for(key_of_step(self._key, self.step) if rng is None else rng, eval_type)
         scores: dict[str, float] = {}
-        for name in names:
-            lesson_scores = self._evaluate_lesson(name, request, key)
+        for name, lesson_scores in self.evaluate_lessons(request, key).items():
             scores |= {f"inference.{eval_type}/{name}/{score}": value for score, value in lesson_scores.items()}
             if moves_curriculum and SUCCESS_RATE in lesson_scores:
                 self.curriculum.record_success_rate(name, lesson_scores[SUCCESS_RATE])
@@ -225,14 +224,23 @@ class RolloutWorker:
         self.plugins.emit.on_evaluation_end(state=self.run_state, scores=scores)
         return scores
 
-    def _evaluate_lesson(self, lesson_id: str, request: EvaluationRequest, rng: Any) -> dict[str, float]:
-        """The scores of one lesson. `evaluate` has no other way to them, so that a test may put its own in its place.
+    def evaluate_lessons(
+        self, request: EvaluationRequest, key: Any, weights: Mapping[str, Any] | None = None
+    ) -> dict[str, dict[str, float]]:
+        """The scores of an evaluation, by lesson. Nothing is announced.
 
-        A `success_rate` among them may graduate the lesson.
+        :param key: decides on problems and chances, for each lesson apart from the others.
+        :param weights: those to play with, for once; the current ones when there are none.
         """
-        episodes = self.play(replace(request, lessons=(lesson_id,)), rng)[lesson_id]
-        success_above = self.curriculum.lessons[lesson_id].success_above
-        return score_rewards([episode.reward for episode in episodes], success_above)
+        names = request.lessons or tuple(self.curriculum.lessons)
+        return {name: self._evaluate_lesson(name, request, key, weights) for name in names}
+
+    def _evaluate_lesson(
+        self, lesson_id: str, request: EvaluationRequest, rng: Any, weights: Mapping[str, Any] | None = None
+    ) -> dict[str, float]:
+        """The scores of one lesson. There is no other way to them, so that a test may put its own in its place."""
+        episodes = self.play(replace(request, lessons=(lesson_id,)), rng, weights)[lesson_id]
+        return LessonScores(episodes, self.curriculum.lessons[lesson_id].success_above)
 
     def play(
         self, request: EvaluationRequest, key: Any, weights: Mapping[str, Any] | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from hookline.hooks.random_keys import key_for
-from hookline.rollout.scores import score_evaluation, success_rates
+from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
 from hookline.training.errors import TrainingError
 from hookline.training.generators import restore_generators, seed_generators, take_generators
 from hookline.training.rollout_loop import RolloutLoop
@@ -57,12 +57,14 @@ class PolicyEvaluator:
         generators = take_generators()
         try:
             seed_generators(asked.seed)
-            played = worker.play(asked, key, self._trainer.policy.state_dict())
+            evaluated = worker.evaluate_lessons(asked, key, self._trainer.policy.state_dict())
+            played = {name: own.episodes for name, own in evaluated.items() if isinstance(own, LessonScores)}
             kept = {name: episodes[: asked.replays] for name, episodes in played.items()}
             self._verify(kept)
         finally:
             restore_generators(generators)
-        return EvaluationResult(score_evaluation(asked, worker.curriculum.lessons, played), kept)
+        given = {name: own for name, own in evaluated.items() if name not in played}
+        return EvaluationResult(score_evaluation(asked, worker.curriculum.lessons, played, given), kept)
 
     def _verify(self, kept: Mapping[str, Sequence[Episode]]) -> None:
         """Where training has its episodes verified, have those verified that people will look at."""

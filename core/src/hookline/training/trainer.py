@@ -11,6 +11,7 @@ import torch
 import hookline
 from hookline.hooks.trainer_hooks import AddedHooks
 from hookline.plugins.manager import PluginManager
+from hookline.rollout.tracker import TrackedNumbers
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainingError
@@ -171,11 +172,13 @@ class Trainer:
     def train(self) -> TrainerState:
         """Run to the end, and return the state there. A run that fails raises what ended it."""
         self.ranks.join()
-        own = {
+        own: dict[str, object] = {
             NAME: ResumePoint(self),
             EVALUATOR: PolicyEvaluator(self),
             LOSSES: LossLifecycle(self._losses, self.state),
         }
+        if self.worker is not None:
+            own["rollout-worker"] = TrackedNumbers(self.worker.tracker)
         for name, plugin in own.items():
             self.plugins.register(plugin, name)
         try:
