@@ -24,6 +24,7 @@ from hookline.rollout import Curriculum, CurriculumConfig  # noqa: E402
 from hookline.training import RolloutConfig, Trainer, TrainerConfig, TrainerHook  # noqa: E402
 from hookline_checkpoint import CheckpointHook, CheckpointManager  # noqa: E402
 from hookline_evaluation import EvaluationConfig, EvaluationHook  # noqa: E402
+from hookline_metrics import MetricsHook  # noqa: E402
 
 
 def configuration(epochs: int, resume: bool, run_dir: Path) -> TrainerConfig:
@@ -107,6 +108,52 @@ def test_on_training_start_loads_by_hand_what_a_run_loads_by_itself(tmp_path: Pa
     assert weights(trainer) == weights(first)
     trainer.state.resume = False
     assert hook.on_training_start(trainer.state) is None
+
+
+def test_the_documents_example_runs_with_all_three_hooks(tmp_path: Path) -> None:
+    config = configuration(2, False, tmp_path / "run")
+    config.curriculum = CurriculumConfig()  # type: ignore[attr-defined]
+    config.evaluation = EvaluationConfig(every=1, n_examples=2)  # type: ignore[attr-defined]
+    config.verbose = False  # type: ignore[attr-defined]
+
+    class Client:
+        def __init__(self) -> None:
+            self.names: set[str] = set()
+
+        def record(self, step: int, epoch: int | None, numbers: Any) -> None:
+            self.names.update(numbers)
+
+    def train(run_dir, config, checkpoint_manager, policy, wandb_run, stats_client, timer):  # type: ignore[no-untyped-def]
+        # Initialize core training components
+        curriculum = Curriculum(config.curriculum)
+        trainer = Trainer(config, curriculum, policy)
+
+        # Add hooks based on configuration
+        if config.checkpoint.checkpoint_interval > 0:
+            checkpoint_hook = CheckpointHook(
+                checkpoint_manager, config.checkpoint.checkpoint_interval, config.checkpoint.wandb_checkpoint_interval
+            )
+            trainer.add_hook(checkpoint_hook)
+
+        if wandb_run or stats_client or config.verbose:
+            metrics_hook = MetricsHook(wandb_run, stats_client, timer, config.verbose)
+            trainer.add_hook(metrics_hook)
+
+        if config.evaluation:
+            eval_hook = EvaluationHook(config.evaluation, curriculum)
+            trainer.add_hook(eval_hook)
+
+        # Run training with clean separation
+        trainer.train()
+        return trainer, eval_hook
+
+    client, policy = Client(), MLPPolicy(4, Discrete(2), hidden=(8,))
+    trainer, eval_hook = train(tmp_path / "run", config, CheckpointManager(), policy, None, client, None)
+    trainer.plugins.close()
+    assert not trainer.plugins.faults
+    assert trainer.state.latest_checkpoint_path is not None
+    assert eval_hook.get_eval_scores().epoch == 1
+    assert client.names >= {"train/loss", "rollout/steps", "eval/cartpole/mean_reward", "run/completed"}
 
 
 # -- subclasses, as a reader of the document writes them ---------------------------------------------------------------

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import jax.random as jrandom
 import pytest
 
+from hookline import hookimpl
 from hookline.hooks import (
     CheckpointHook,
     CompositeHook,
@@ -124,6 +125,19 @@ def test_custom_hook_implementation(worker: RolloutWorker) -> None:
     assert worker.tracker.latest["monitoring.lesson"] == "cartpole"
 
 
+def test_monkey_patching_as_before(config: RolloutWorkerConfig) -> None:
+    worker = RolloutWorker(config)
+
+    # OLD: Monkey-patching approach
+    def mock_evaluate_lesson(self, *args, **kwargs):
+        return {"mocked": True}
+
+    worker._evaluate_lesson = mock_evaluate_lesson
+
+    worker.run(steps=10)
+    assert worker.tracker.latest["inference.micro_eval/cartpole/mocked"] is True
+
+
 def test_testing_with_hooks(worker: RolloutWorker) -> None:
     # NEW: Hook-based approach
     class TestEvaluationHook(Hook):
@@ -176,7 +190,7 @@ def test_migration_for_existing_code(config: RolloutWorkerConfig) -> None:
     assert (full.frequency, full.eval_type, full.evaluate_all_lessons) == (100, "eval", True)
 
 
-def test_migration_for_custom_evaluation(config: RolloutWorkerConfig) -> None:
+def test_migration_for_custom_evaluation(config: RolloutWorkerConfig, caplog: pytest.LogCaptureFixture) -> None:
     # Before: Modifying evaluation frequencies required config changes
     config.curriculum_config.micro_eval_frequency = 5
     config.curriculum_config.eval_frequency = 50
@@ -184,13 +198,30 @@ def test_migration_for_custom_evaluation(config: RolloutWorkerConfig) -> None:
     assert [hook.frequency for hook in worker.get_hooks()] == [5, 50]
 
     # After: Add custom hooks without changing config
-    worker.register_hook(EvaluationHook(frequency=5))
-    worker.register_hook(EvaluationHook(frequency=50))
+    worker.register_hook(EvaluationHook(frequency=5, n_examples=2))
+    worker.register_hook(EvaluationHook(frequency=50, n_examples=2))
     assert len(worker.get_hooks()) == 4
+
+    with caplog.at_level(logging.WARNING):
+        worker.run(steps=60)
+    # At step 50 all three evaluations fall together, each of the later two saying so once.
+    assert len(caplog.records) == 2
 
 
 def test_migration_for_tests(worker: RolloutWorker) -> None:
     CustomTestHook = CustomMonitoringHook  # noqa: N806
+
+    def mock_method(*args, **kwargs):
+        return {"mocked": True}
+
+    # Before
+    original_method = worker._evaluate_lesson
+    worker._evaluate_lesson = mock_method
+    try:
+        # run test
+        assert worker.evaluate() == {"inference.eval/cartpole/mocked": True}
+    finally:
+        worker._evaluate_lesson = original_method
 
     # After
     test_hook = CustomTestHook()
@@ -200,6 +231,17 @@ def test_migration_for_tests(worker: RolloutWorker) -> None:
     worker.unregister_hook(test_hook)
     worker.run(steps=25)
     assert len(test_hook.metrics) == 1
+
+
+class Results:
+    """Notes at which steps a hook has run, by its results."""
+
+    def __init__(self, ran):
+        self.ran = ran
+
+    @hookimpl(trylast=True)
+    def on_rollout_end(self, context):
+        self.ran += context.metadata["hook_results"].values()
 
 
 def test_hook_configuration(worker: RolloutWorker) -> None:
@@ -217,6 +259,14 @@ def test_hook_configuration(worker: RolloutWorker) -> None:
 
     assert ConfigurableHook().should_run(HookContext(worker, step=100))
     assert not ConfigurableHook(enabled=False).should_run(HookContext(worker, step=100))
+
+    hook, ran = ConfigurableHook(frequency=4), []
+    worker.register_hook(hook)
+    worker.plugins.register(Results(ran))
+    for enabled in (True, False, True):
+        hook.enabled = enabled
+        worker.run(steps=7)
+    assert ran == [4, 16, 20]
 
 
 def test_testing_hooks() -> None:
