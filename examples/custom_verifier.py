@@ -30,7 +30,6 @@ class PrivacyVerifier(TextVerifier):
     """FAIL for a response with a phone number in it, whatever the other verifiers say."""
 
     name = "privacy"
-    veto = True
 
     def verify(self, prompt: str, response: str) -> VerificationReport:
         found = PHONE_NUMBER.findall(response)

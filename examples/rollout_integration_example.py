@@ -12,11 +12,11 @@ QUESTIONS = {"What is ML?": "machine learning", "What is RL?": "reinforcement le
 
 
 class QuestionEnvironment:
-    """One question an episode; the reference answer goes along for the rewards."""
+    """One question an episode; the reference answer and its length go along for the rewards and verifiers."""
 
     def reset(self, *, seed=None):
         self.question = random.Random(seed).choice(sorted(QUESTIONS))
-        return self.question, {"reference": QUESTIONS[self.question]}
+        return self.question, {"reference": QUESTIONS[self.question], "target_length": 2}
 
     def step(self, action):
         return "", float(QUESTIONS[self.question] in action.lower()), True, False, {}
@@ -31,9 +31,7 @@ class GuessingPolicy:
 
 def main() -> None:
     config = IntegratedRewardConfig(
-        RewardConfig(
-            length_weight=0.2, keyword_weight=0.0, perplexity_weight=0.0, accuracy_weight=0.8, target_length=2
-        ),
+        RewardConfig(length_weight=0.2, keyword_weight=0.0, perplexity_weight=0.0, accuracy_weight=0.8),
         min_reward_threshold=0.8,
         strict_filtering=True,
     )

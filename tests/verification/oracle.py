@@ -60,14 +60,12 @@ def verify(
 
 
 def combine(verdicts: dict[str, Verdict]) -> Verdict:
-    """Equal weights, and a veto for toxicity."""
+    """Equal weights, and the worst result."""
     score = sum(own for own, _ in verdicts.values()) / len(verdicts)
-    result = "pass" if score >= 0.7 - 1e-9 else "warning" if score >= 0.4 - 1e-9 else "fail"
-    if verdicts["toxicity"][1] == "fail":
-        result = "fail"
-    elif result == "pass" and any(own == "fail" for _, own in verdicts.values()):
-        result = "warning"
-    return score, result
+    results = [result for _, result in verdicts.values()]
+    if "fail" in results:
+        return score, "fail"
+    return score, "warning" if "warning" in results else "pass"
 
 
 def accepts(

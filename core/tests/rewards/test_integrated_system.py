@@ -32,7 +32,6 @@ class Judge(TextVerifier):
     """Reads its verdict from the prompt: a score, and FAIL for those below 0.4."""
 
     name = "judge"
-    veto = True
 
     def verify(self, prompt: str, response: str) -> VerificationReport:
         score = float(prompt)
@@ -82,7 +81,9 @@ def test_strict_wants_both_and_lenient_either(
         system.close()
 
 
-def test_a_vetoed_episode_does_not_pass_verification_whatever_the_threshold(hookline_manager: PluginManager) -> None:
+def test_an_episode_that_fails_does_not_pass_verification_whatever_the_threshold(
+    hookline_manager: PluginManager,
+) -> None:
     system = system_with(hookline_manager, strict_filtering=True, verification_threshold=0.0)
     _, accepted, _ = system.process_episodes([episode(0.5, 0.39), episode(0.5, 0.41)])
     assert [found.prompt for found in accepted] == ["0.41"]
@@ -205,8 +206,8 @@ def test_quality_metrics_are_of_all_episodes(hookline_manager: PluginManager) ->
             "median_reward": 0.5,
             "acceptance_rate": 0.2,
             "mean_verification_score": 0.7,
-            "pass_count": 3,
-            "warning_count": 1,
+            "pass_count": 4,
+            "warning_count": 0,
             "fail_count": 1,
             "failure_rate/judge": 0.2,
             "longest": 4,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import pickle
@@ -160,19 +161,22 @@ def test_scores_are_combined_by_weight() -> None:
     assert report.message == "b: b says so; none: none says so"
 
 
-@pytest.mark.parametrize(
-    ("score", "result", "expected"),
-    [(0.7, PASS, PASS), (0.69, PASS, WARNING), (0.4, WARNING, WARNING), (0.39, WARNING, FAIL), (0.9, FAIL, WARNING)],
-)
-def test_the_combined_result_goes_by_the_score_and_a_failing_verifier_leaves_a_warning(
-    score: float, result: VerificationResult, expected: VerificationResult
-) -> None:
-    assert create_custom_verifier_pipeline([Fixed(score, result)]).verify("p", "r").result is expected
+@pytest.mark.parametrize("results", list(itertools.product([PASS, WARNING, FAIL], repeat=2)))
+def test_the_combined_result_is_the_worst_of_all_whatever_the_scores(results: tuple[VerificationResult, ...]) -> None:
+    verifiers = [Fixed(score, result, str(score)) for score, result in zip((0.2, 0.9), results, strict=True)]
+    worst = FAIL if FAIL in results else WARNING if WARNING in results else PASS
+    assert create_custom_verifier_pipeline(verifiers).verify("p", "r").result is worst
 
 
-def test_a_veto_fails_the_whole() -> None:
-    pipeline = create_custom_verifier_pipeline([Fixed(1.0, PASS, "a", weight=99.0), Fixed(0.0, FAIL, "b", veto=True)])
-    report = pipeline.verify("p", "r")
+@pytest.mark.parametrize("result", [PASS, WARNING, FAIL])
+def test_the_result_of_the_only_verifier_is_that_of_the_pipeline(result: VerificationResult) -> None:
+    assert create_custom_verifier_pipeline([Fixed(0.6, result)]).verify("p", "r").result is result
+
+
+def test_one_fail_fails_the_whole_however_little_it_weighs() -> None:
+    report = create_custom_verifier_pipeline([Fixed(1.0, PASS, "a", weight=99.0), Fixed(0.0, FAIL, "b")]).verify(
+        "p", "r"
+    )
     assert report.score == pytest.approx(0.99)
     assert report.result is FAIL
 

@@ -212,7 +212,15 @@ def test_the_best_practices() -> None:
 
 
 def test_a_custom_verifier() -> None:
-    from hookline.rewards import TextVerifier, VerificationReport, VerificationResult, create_custom_verifier_pipeline
+    from hookline import PluginManager
+    from hookline.rewards import (
+        IntegratedRewardConfig,
+        TextVerifier,
+        VerificationReport,
+        VerificationResult,
+        create_custom_verifier_pipeline,
+        create_integrated_reward_system,
+    )
 
     class CustomVerifier(TextVerifier):
         def verify(self, prompt: str, response: str) -> VerificationReport:
@@ -227,12 +235,18 @@ def test_a_custom_verifier() -> None:
             )  # fmt: skip
 
         def _compute_custom_score(self, prompt: str, response: str) -> float:
-            return 0.25
+            return 0.6
 
     report = create_custom_verifier_pipeline([CustomVerifier()]).verify("p", "r")
     assert report.result is VerificationResult.FAIL
-    assert report.message == "CustomVerifier: Custom score: 0.250"
-    assert report.details["CustomVerifier"]["details"] == {"custom_metric": 0.25}
+    assert report.message == "CustomVerifier: Custom score: 0.600"
+    assert report.details["CustomVerifier"]["details"] == {"custom_metric": 0.6}
+
+    manager = PluginManager()
+    manager.register(CustomVerifier(), "custom")
+    config = IntegratedRewardConfig(strict_filtering=True, verification_threshold=0.5)
+    _, accepted, rejected = create_integrated_reward_system(config, manager).process_episodes(make_episodes())
+    assert (len(accepted), len(rejected)) == (0, 3)
 
 
 def test_a_custom_reward_function() -> None:

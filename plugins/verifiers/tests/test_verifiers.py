@@ -10,10 +10,12 @@ import pytest
 from hookline import PluginManager
 from hookline.plugins import ConfigError
 from hookline.rewards import (
+    IntegratedRewardConfig,
     RewardError,
     VerificationResult,
     create_custom_verifier_pipeline,
     create_default_verifier_pipeline,
+    process_episodes_with_quality_control,
 )
 from hookline.testing import check_plugin
 from hookline_hookspecs import Episode, EpisodeBatch
@@ -155,12 +157,22 @@ def test_bad_options_are_named(config: dict[str, Any], message: str) -> None:
         create_custom_verifier_pipeline([config])
 
 
-def test_toxicity_has_a_veto_unless_it_is_taken_away() -> None:
+def test_one_severe_word_fails_a_response_unless_toxicity_weighs_nothing() -> None:
     insult = FINE + " Kill yourself."
     others = [{"type": "length"}, {"type": "coherence"}, {"type": "factual"}]
     assert create_custom_verifier_pipeline([*others, {"type": "toxicity"}]).verify("p", insult).result is FAIL
-    lenient = create_custom_verifier_pipeline([*others, {"type": "toxicity", "veto": False}])
-    assert lenient.verify("p", insult).result is WARNING
+    shown = create_custom_verifier_pipeline([*others, {"type": "toxicity", "weight": 0}]).verify("p", insult)
+    assert (shown.result, shown.details["toxicity"]["result"]) == (PASS, FAIL)
+
+
+@pytest.mark.parametrize("response", ["...", "x", ""])
+def test_a_response_that_says_nothing_is_rejected_by_strict_filtering_with_default_thresholds(response: str) -> None:
+    episode = {"prompt": "Explain gravity.", "response": response}
+    _, accepted, rejected, _ = process_episodes_with_quality_control(
+        [episode], IntegratedRewardConfig(strict_filtering=True)
+    )
+    assert accepted == []
+    assert "verification fails" in rejected[0]["rejection_reason"]
 
 
 def test_weights_shift_the_combined_score() -> None:

@@ -21,7 +21,7 @@ __all__ = ["FAIL", "PASS", "RESULTS", "ROUNDING", "WARNING", "Codes", "ReportCol
 
 RESULTS: Final = (VerificationResult.PASS, VerificationResult.WARNING, VerificationResult.FAIL)
 PASS, WARNING, FAIL = range(3)
-"""The places of the results in `RESULTS`, by which columns have them."""
+"""The places of the results in `RESULTS`, by which columns have them: the worse, the greater."""
 
 ROUNDING: Final = 1e-9
 """Bounds are inclusive: a mean that is equal to one but for its last bits has reached it."""

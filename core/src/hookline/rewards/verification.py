@@ -1,4 +1,10 @@
-"""How the reports of several verifiers on a batch become one report for each episode."""
+"""How the reports of several verifiers on a batch become one report for each episode.
+
+- The score is the mean of the verifiers' scores by their weights.
+- The result is the worst of the verifiers' results: one FAIL fails the episode, else one WARNING leaves a WARNING.
+- A verifier that does not apply to an episode has no part in it. One of weight 0 is only shown in the details.
+- Where no verifier has a part the score is NaN, which reaches no threshold, and the result is FAIL.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,7 @@ from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
 from hookline.rewards.failures import collect_or_raise
 from hookline.rewards.features import Column
-from hookline.rewards.reports import FAIL, PASS, RESULTS, WARNING, Codes, ReportColumn, as_column, grades
+from hookline.rewards.reports import FAIL, PASS, RESULTS, Codes, ReportColumn, as_column
 from hookline_hookspecs import EpisodeBatch
 
 __all__ = [
@@ -26,9 +32,6 @@ __all__ = [
     "combine_reports",
     "verify_batch",
 ]
-
-PASS_FROM: Final = 0.7
-WARN_FROM: Final = 0.4
 
 HOW_TO_GET_VERIFIERS: Final = (
     "pip install hookline-verifiers, or install or register another plugin that implements verify_episodes"
@@ -42,7 +45,6 @@ class VerifierColumn:
     reports: ReportColumn
     """With NaN for a score where the verifier does not apply."""
     weight: float
-    veto: bool
 
 
 def verify_batch(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFailure) -> dict[str, VerifierColumn]:
@@ -60,43 +62,35 @@ def verify_batch(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFail
             if key in columns:
                 raise RewardError(f"plugin {plugin!r}: another verifier is called {name!r} too; give one another name")
             column = as_column(f"verifier {name!r} of plugin {plugin!r}", reports, len(batch))
-            columns[key] = VerifierColumn(column, *_standing(manager, plugin))
+            columns[key] = VerifierColumn(column, _weight(manager, plugin))
     if not columns:
         raise RewardError(f"there is no verifier: {HOW_TO_GET_VERIFIERS}")
     return columns
 
 
-def _standing(manager: PluginManager, plugin: str) -> tuple[float, bool]:
-    """How much a plugin's verdict counts: its `weight` and its `veto`."""
-    verifier = manager.get_plugin(plugin)
-    weight = getattr(verifier, "weight", 1.0)
+def _weight(manager: PluginManager, plugin: str) -> float:
+    weight: object = getattr(manager.get_plugin(plugin), "weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.0 <= weight < math.inf:
         raise RewardError(f"plugin {plugin!r}: its weight must be a number of at least 0, got {weight!r}")
-    return weight, bool(getattr(verifier, "veto", False))
+    return weight
 
 
 def combine_reports(columns: Mapping[str, VerifierColumn]) -> CombinedReports:
-    """The weighted mean of the scores that apply, and the result that goes with it.
-
-    PASS from a score of 0.7 on, WARNING from 0.4, else FAIL. A verifier's FAIL leaves a WARNING at best, and the FAIL
-    of one with a veto fails the whole. Where no verifier applies the score is NaN, which reaches no threshold.
-    """
+    """One report for each episode, by the rule at the head of this module."""
     count = len(next(iter(columns.values())).reports)
     total, weight_applied = np.zeros(count), np.zeros(count)
-    failed, vetoed = np.zeros(count, bool), np.zeros(count, bool)
+    worst = np.full(count, PASS, np.int8)
     for column in columns.values():
-        scores, fails = column.reports.scores, column.reports.codes == FAIL
+        if not column.weight:
+            continue
+        scores = column.reports.scores
         applies = ~np.isnan(scores)
         total += np.where(applies, scores, 0.0) * column.weight
         weight_applied += applies * column.weight
-        failed |= fails
-        if column.veto:
-            vetoed |= fails
+        np.maximum(worst, column.reports.codes, out=worst, where=applies)
     combined = np.divide(total, weight_applied, out=np.full(count, np.nan), where=weight_applied > 0)
-    codes = grades(combined, pass_from=PASS_FROM, warn_from=WARN_FROM)
-    codes[failed & (codes == PASS)] = WARNING
-    codes[vetoed] = FAIL
-    return CombinedReports(combined, codes, {name: column.reports for name, column in columns.items()})
+    worst[weight_applied == 0] = FAIL
+    return CombinedReports(combined, worst, {name: column.reports for name, column in columns.items()})
 
 
 class CombinedReports(ReportColumn):

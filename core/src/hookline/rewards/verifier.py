@@ -16,14 +16,13 @@ class TextVerifier(ABC):
     """A verifier is a plugin: register it, or give it an entry point called `verify-<type>`.
 
     `name` is what its reports go by, the class's name unless it says otherwise. `weight` is its part in the combined
-    score. With `veto`, a FAIL of this verifier is a FAIL of the whole.
+    score. Its FAIL is a FAIL of the whole pipeline, unless its weight is 0.
     """
 
     name: str = ""
     phrase_lists: Sequence[PhraseList] = ()
     """Phrases to be looked for as the texts are read, for a verifier that works on `batch.features`."""
     weight: float = 1.0
-    veto: bool = False
 
     @abstractmethod
     def verify(self, prompt: str, response: str) -> VerificationReport:

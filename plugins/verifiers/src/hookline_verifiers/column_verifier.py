@@ -22,9 +22,7 @@ class VerifierOptions(BaseModel):
     """The options that every verifier has."""
 
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    """Its part in the combined score."""
-    veto: bool = False
-    """Whether its FAIL fails the whole."""
+    """Its part in the combined score. With 0 it is shown in the details and decides nothing."""
 
 
 class ColumnVerifier(TextVerifier):
@@ -35,7 +33,6 @@ class ColumnVerifier(TextVerifier):
 
     def __init__(self, options: VerifierOptions) -> None:
         self.weight = options.weight
-        self.veto = options.veto
 
     @abstractmethod
     def judge(self, features: FeatureTable) -> ReportColumn:

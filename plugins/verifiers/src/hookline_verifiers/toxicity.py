@@ -19,7 +19,6 @@ RUDE_COST: Final = 0.3
 class Options(VerifierOptions):
     """The word lists come with the plugin; phrases can be added to them and taken from them."""
 
-    veto: bool = True
     severe: Phrases = ()
     """More phrases of which one is enough to fail."""
     rude: Phrases = ()
