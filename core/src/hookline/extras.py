@@ -14,12 +14,12 @@ EXTRAS: Final = {
     "cloudpickle": "jax",
     "gymnasium": "jax",
     "gymnax": "gymnax",
-    "httpx": "rewards",
+    "httpcore": "http",
     "jax": "jax",
     "mlx": "mlx",
     "numpy": "jax",
     "reasoning_gym": "reasoning-gym",
-    "tenacity": "rewards",
+    "tenacity": "http",
     "torch": "torch",
 }
 """The extra of `hookline` that brings each package."""

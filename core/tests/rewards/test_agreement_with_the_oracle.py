@@ -89,7 +89,7 @@ def rewards_of(found: list[dict[str, Any]], *, compiled: bool) -> np.ndarray:
             )
         )
     processor = RolloutRewardProcessor(RewardConfig(keywords=KEYWORDS[:3]), compiled=compiled)
-    return processor.process_episode_rewards(records)
+    return np.array(processor.process_episode_rewards(records))
 
 
 def expected_of(oracle: ModuleType, hedge_phrases: list[str], found: list[dict[str, Any]]) -> list[float]:

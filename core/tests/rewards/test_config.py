@@ -25,6 +25,7 @@ def test_all_faults_are_reported_at_once() -> None:
     ("fields", "message"),
     [
         ({"accuracy_weight": float("nan")}, "RewardConfig.accuracy_weight: must be a finite number, got nan"),
+        ({"accuracy_weight": 10**400}, "RewardConfig.accuracy_weight: must be a finite number, got 10000"),
         ({"target_length": 2.5}, "RewardConfig.target_length: must be a whole number of at least 1, got 2.5"),
         ({"keywords": ["cat", ""]}, "RewardConfig.keywords: has '', which is no word to look for"),
         ({"on_failure": "ignore"}, "RewardConfig.on_failure: must be 'raise' or 'not_applicable', got 'ignore'"),
@@ -40,7 +41,9 @@ def test_a_bad_reward_config_is_refused(fields: dict[str, Any], message: str) ->
 
 
 def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
-    with pytest.raises(ConfigError, match="put a token into HOOKLINE_REWARD_MODEL_TOKEN") as caught:
+    with pytest.raises(
+        ConfigError, match="put a token into the environment variable HOOKLINE_REWARD_MODEL_TOKEN"
+    ) as caught:
         RewardConfig(external_rm_url="https://user:hunter2@host/score")
     assert "hunter2" not in str(caught.value)
 

@@ -54,6 +54,15 @@ def test_custom_weights_are_by_name(hookline_manager: PluginManager) -> None:
         (7, "reward 'own' of plugin 'scorer' must give one score for each episode, got int"),
         ([0.5, float("nan")], "reward 'own' of plugin 'scorer', episode 1: the score is NaN; None says that"),
         ([2.0, 0.5], r"reward 'own' of plugin 'scorer', episode 0: the score must be in 0\.\.1, got 2\.0"),
+        ([0.5, float("inf")], r"reward 'own' of plugin 'scorer', episode 1: the score must be in 0\.\.1, got inf"),
+        (
+            [10**400, 0.5],
+            r"reward 'own' of plugin 'scorer', episode 0: the score must be a number in 0\.\.1, got 100000",
+        ),
+        (
+            [10**5000, 0.5],
+            r"episode 0: the score must be a number in 0\.\.1, got a value of type int that cannot be shown",
+        ),
         (["x", 0.5], r"reward 'own' of plugin 'scorer', episode 0: the score must be a number in 0\.\.1, got 'x'"),
         (ValueError("no model"), "plugin 'scorer' failed in score_episodes: ValueError: no model"),
     ],
@@ -110,6 +119,17 @@ def failing(prompt: str, response: str) -> float:
     raise KeyError(response)
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+    __repr__ = __str__
+
+
+def unspeakable(prompt: str, response: str) -> float:
+    raise Unspeakable
+
+
 def nan(prompt: str, response: str) -> float:
     return float("nan")
 
@@ -123,7 +143,8 @@ def test_functions_are_rewards_too() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (failing, r"reward 'failing' failed on episode 0: KeyError\('one'\)"),
+        (failing, r"reward 'failing' failed on episode 0: KeyError: 'one'"),
+        (unspeakable, r"reward 'unspeakable' failed on episode 0: Unspeakable \(its message cannot be shown\)"),
         (nan, "reward 'nan', episode 0: the score is NaN"),
     ],
 )
@@ -149,6 +170,6 @@ def test_each_batch_is_announced_before_and_after(
     rewards = processor.process_episode_rewards([*EPISODES, EPISODES[0]])
     assert hookline_events.names() == ["pre_rewards", "score_episodes", "post_rewards"] * 2
     announced = [event.arguments["rewards"] for event in hookline_events.of("post_rewards")]
-    assert [*announced[0], *announced[1]] == rewards.tolist()
+    assert [*announced[0], *announced[1]] == pytest.approx(rewards.tolist())
     batch = hookline_events.of("post_rewards")[0].arguments["batch"]
-    assert [episode.reward for episode in batch] == rewards.tolist()[:2]
+    assert [episode.reward for episode in batch] == pytest.approx(rewards.tolist()[:2])

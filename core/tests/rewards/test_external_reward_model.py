@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
+import gzip
 import json
 import logging
 import math
+import re
 import socket
 import threading
 import time
@@ -13,9 +16,16 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import numpy as np
 import pytest
 
-from hookline.rewards import RewardConfig, RewardError, RolloutRewardProcessor
+from hookline.rewards import (
+    IntegratedRewardConfig,
+    RewardConfig,
+    RewardError,
+    RolloutRewardProcessor,
+    create_integrated_reward_system,
+)
 
 Answer = tuple[int, dict[str, str], bytes]
 HANG_UP: Answer = (0, {}, b"")
@@ -105,7 +115,7 @@ def ask(url: str, found: list[dict[str, Any]], **config: Any) -> list[float]:
         **config,
     }
     with RolloutRewardProcessor(RewardConfig(**settings)) as processor:
-        return processor.process_episode_rewards(found).tolist()
+        return [float(reward) for reward in np.array(processor.process_episode_rewards(found), np.float64).round(6)]
 
 
 def test_episodes_are_sent_with_their_reference_and_rewards_come_back(server: RewardServer) -> None:
@@ -114,39 +124,76 @@ def test_episodes_are_sent_with_their_reference_and_rewards_come_back(server: Re
     assert server.requests[0][2] == [{"prompt": "2 + 2 =", "response": "0.5", "reference": "4"}]
 
 
-def test_answers_are_kept_in_order_however_late_they_come(server: RewardServer) -> None:
-    def slow_at_first(found: list[dict[str, Any]]) -> Answer:
-        server.released.wait(0.3 - float(found[0]["response"]) * 3)
-        return score_by_response(found)
-
-    server.answer = slow_at_first
-    model = {"batch_size": 10, "max_workers": 10}
-    with RolloutRewardProcessor(RewardConfig(**NOTHING_ELSE, external_rm_url=server.url, **model)) as processor:
-        from hookline.rewards.episodes import as_records
-        from hookline_hookspecs import EpisodeBatch
-
-        answers = processor._external.ask(EpisodeBatch(as_records(episodes(100))))  # type: ignore[union-attr]
-        assert answers.column().tolist() == [number / 100 for number in range(100)]
-    assert len(server.requests) == 10
-
-
-def test_no_more_requests_run_at_once_than_there_are_workers(server: RewardServer) -> None:
-    everyone_is_here = threading.Barrier(3, timeout=5)
+def side_by_side(server: RewardServer, workers: int) -> None:
+    """Have the server answer only when so many requests are there at once."""
+    everyone_is_here = threading.Barrier(workers, timeout=60)
 
     def wait_for_the_others(found: list[dict[str, Any]]) -> Answer:
         everyone_is_here.wait()
         return score_by_response(found)
 
     server.answer = wait_for_the_others
-    with RolloutRewardProcessor(
-        RewardConfig(**NOTHING_ELSE, external_rm_url=server.url, batch_size=1, max_workers=3)
-    ) as processor:
-        from hookline.rewards.episodes import as_records
-        from hookline_hookspecs import EpisodeBatch
 
-        batch = EpisodeBatch(as_records(episodes(9)))
-        assert len(processor._external.ask(batch).column()) == 9  # type: ignore[union-attr]
-    assert server.most_at_once == 3
+
+def test_requests_of_one_call_run_side_by_side_and_answers_are_in_order(server: RewardServer) -> None:
+    side_by_side(server, 4)
+    rewards = ask(server.url, episodes(40), batch_size=5, max_workers=4, external_rm_timeout=60.0)
+    assert rewards == [number / 100 for number in range(40)]
+    assert (len(server.requests), server.most_at_once) == (8, 4)
+
+
+def test_requests_of_the_integrated_system_run_side_by_side_at_default_batch_sizes(server: RewardServer) -> None:
+    side_by_side(server, 4)
+    config = IntegratedRewardConfig(RewardConfig(**NOTHING_ELSE, external_rm_url=server.url), enable_verification=False)
+    with create_integrated_reward_system(config) as system:
+        rewards, _, _ = system.process_episodes(episodes(100))
+    assert np.array(rewards) == pytest.approx([number / 100 for number in range(100)])
+    assert (len(server.requests), server.most_at_once) == (4, 4)
+
+
+def test_answers_are_kept_in_order_however_late_they_come(server: RewardServer) -> None:
+    the_last_is_answered = threading.Event()
+
+    def last_first(found: list[dict[str, Any]]) -> Answer:
+        if found[0]["response"] == "0.30":
+            the_last_is_answered.set()
+        the_last_is_answered.wait(60)
+        return score_by_response(found)
+
+    server.answer = last_first
+    rewards = ask(server.url, episodes(40), batch_size=10, max_workers=4, external_rm_timeout=60.0)
+    assert rewards == [number / 100 for number in range(40)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_no_more_requests_run_at_once_than_there_are_workers(server: RewardServer, workers: int) -> None:
+    side_by_side(server, workers)
+    assert len(ask(server.url, episodes(9), batch_size=1, max_workers=workers, external_rm_timeout=60.0)) == 9
+    assert server.most_at_once == workers
+
+
+def fail_from_ten_to_nineteen(found: list[dict[str, Any]]) -> Answer:
+    return (400, {}, b"") if found[0]["response"] == "0.10" else score_by_response(found)
+
+
+def test_one_failed_request_is_an_error_that_names_its_episodes(server: RewardServer) -> None:
+    server.answer = fail_from_ten_to_nineteen
+    with pytest.raises(RewardError, match="episodes 10 to 19: status 400"):
+        ask(server.url, episodes(40), batch_size=10)
+
+
+def test_one_failed_request_leaves_the_answers_of_the_others(server: RewardServer) -> None:
+    server.answer = fail_from_ten_to_nineteen
+    rewards = ask(server.url, episodes(40), batch_size=10, on_failure="not_applicable")
+    expected = [math.nan if 10 <= number < 20 else number / 100 for number in range(40)]
+    assert rewards == pytest.approx(expected, nan_ok=True)
+
+
+def test_requests_that_have_not_begun_are_given_up_when_one_has_failed(server: RewardServer) -> None:
+    server.answer = lambda found: (400, {}, b"")
+    with pytest.raises(RewardError, match="episodes 0 to 0: status 400"):
+        ask(server.url, episodes(1000), batch_size=1, max_workers=1)
+    assert len(server.requests) < 1000
 
 
 def test_null_means_that_the_model_has_no_opinion(server: RewardServer) -> None:
@@ -223,6 +270,11 @@ def test_after_all_retries_it_can_be_not_applicable_and_is_never_made_up(
         (b'{"rewards": 0.5}', 'the answer has no list of "rewards"'),
         (b'{"rewards": [0.5]}', "the answer gave 1 scores for 2 episodes"),
         (b'{"rewards": [0.5, NaN]}', "the answer, episode 1: the score is NaN"),
+        (b'{"rewards": [0.5, Infinity]}', r"the answer, episode 1: the score must be in 0\.\.1, got inf"),
+        (b'{"rewards": [0.5, 1e999]}', r"the answer, episode 1: the score must be in 0\.\.1, got inf"),
+        (b'{"rewards": [0.5, 1' + b"0" * 400 + b"]}", r"episode 1: the score must be a number in 0\.\.1, got 100000"),
+        (b'{"rewards": [0.5, 1' + b"0" * 5000 + b"]}", "the answer is not JSON"),
+        (b"[" * 100_000, "the answer is not JSON"),
         (b'{"rewards": [0.5, 7]}', r"the answer, episode 1: the score must be in 0\.\.1, got 7\.0"),
         (b'{"rewards": [0.5, "0.5"]}', 'the "rewards" of the answer must be numbers or null'),
         (b'{"rewards": [0.5, true]}', 'the "rewards" of the answer must be numbers or null'),
@@ -234,12 +286,15 @@ def test_nonsense_is_an_error_and_is_not_asked_for_again(server: RewardServer, c
     with pytest.raises(RewardError, match=message):
         ask(server.url, episodes(2))
     assert len(server.requests) == 1
+    fallen_back = ask(server.url, episodes(2), accuracy_weight=1.0, on_failure="not_applicable")
+    assert fallen_back == [1.0, 1.0]
 
 
-def test_an_answer_that_cannot_be_decompressed_is_an_error(server: RewardServer) -> None:
-    server.answer = lambda found: (200, {"Content-Encoding": "gzip"}, b"not gzip")
-    with pytest.raises(RewardError, match="the answer cannot be decoded"):
+def test_an_answer_that_is_compressed_though_nothing_asked_for_it_is_an_error(server: RewardServer) -> None:
+    server.answer = lambda found: (200, {"Content-Encoding": "gzip"}, gzip.compress(rewards_answer([0.5])[2]))
+    with pytest.raises(RewardError, match="the answer is not JSON"):
         ask(server.url, episodes(1))
+    assert server.requests[0][1]["accept-encoding"] == "identity"
 
 
 def test_a_server_that_hangs_is_left_after_the_timeout(server: RewardServer) -> None:
@@ -248,26 +303,24 @@ def test_a_server_that_hangs_is_left_after_the_timeout(server: RewardServer) -> 
         return score_by_response(found)
 
     server.answer = hang
-    with pytest.raises(RewardError, match=r"no answer within 0.2 s"):
+    with pytest.raises(RewardError, match=r"no whole answer within 0.2 s"):
         ask(server.url, episodes(1), external_rm_timeout=0.2, external_rm_retries=1)
     assert len(server.requests) == 2
     server.released.set()
 
 
-def test_a_server_that_drips_is_left_after_the_timeout() -> None:
+@pytest.mark.parametrize("head", ["HTTP/1.1 200 OK\r\nx-slow: ", "HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n"])
+def test_a_server_that_drips_its_headers_or_its_answer_is_left_after_the_timeout(head: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         done = threading.Event()
 
         def drip() -> None:
             connection, _ = listener.accept()
-            with connection:
+            with connection, contextlib.suppress(OSError):
                 connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-                while not done.wait(0.05):
-                    try:
-                        connection.sendall(b" ")
-                    except OSError:
-                        return
+                connection.sendall(head.encode())
+                while not done.wait(0.02):
+                    connection.sendall(b" ")
 
         thread = threading.Thread(target=drip)
         thread.start()
@@ -300,6 +353,7 @@ def test_the_token_comes_from_the_environment_and_is_never_logged(
     server.next_answers = [(500, {}, b"")]
     with caplog.at_level(logging.DEBUG):
         assert ask(server.url, episodes(1)) == [0.0]
+    assert re.search(r"the external reward model answered for 1 episodes after [\d.]+ s", caplog.text)
     sent = {name.lower(): value for name, value in server.requests[0][1].items()}
     assert sent["authorization"] == "Bearer t0p-s3cret"
     assert "t0p-s3cret" not in caplog.text

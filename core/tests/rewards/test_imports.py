@@ -13,7 +13,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_importing_rewards_imports_no_framework_and_no_verifier() -> None:
-    names = ("mlx", "torch", "jax", "httpx", "tenacity", "hookline_verifiers")
+    names = ("mlx", "torch", "jax", "httpcore", "httpx", "tenacity", "hookline_verifiers")
     result = run(f"import sys, hookline.rewards; print([n for n in {names!r} if n in sys.modules])")
     assert result.stdout.strip() == "[]", result.stderr
 
@@ -25,7 +25,7 @@ def test_a_missing_package_names_the_extra_that_has_it(missing: str) -> None:
     assert 'pip install "hookline[rewards]"' in result.stderr
 
 
-@pytest.mark.parametrize("missing", ["httpx", "tenacity"])
+@pytest.mark.parametrize("missing", ["httpcore", "tenacity"])
 def test_only_an_external_reward_model_needs_a_client(missing: str) -> None:
     result = run(
         f"import sys; sys.modules[{missing!r}] = None\n"

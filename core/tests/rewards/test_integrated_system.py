@@ -76,7 +76,7 @@ def test_strict_wants_both_and_lenient_either(
     for strictness, expected in ((True, strict), (False, lenient)):
         system = system_with(hookline_manager, strict_filtering=strictness, max_reward_threshold=0.9)
         rewards, accepted, rejected = system.process_episodes([episode(reward, verification)])
-        assert rewards.tolist() == [reward]
+        assert rewards.tolist() == pytest.approx([reward])
         assert (len(accepted), len(rejected)) == ((1, 0) if expected else (0, 1))
         system.close()
 
@@ -163,7 +163,7 @@ def test_all_events_are_emitted_for_each_batch(hookline_manager: PluginManager, 
     assert first.arguments["rejected"] == [given[1]]
     assert second.arguments["accepted"] == [given[2]]
     assert second.arguments["batch"].features.words.tolist() == [1.0]
-    assert rewards.tolist() == [0.5, 0.1, 0.6]
+    assert rewards.tolist() == pytest.approx([0.5, 0.1, 0.6])
 
 
 @pytest.mark.parametrize("as_buffer", [lambda found: SimpleNamespace(episodes=found), list, iter, tuple])

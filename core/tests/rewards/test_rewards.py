@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hookline.rewards import RewardConfig, RewardError, RolloutRewardProcessor, create_rollout_reward_processor
+from hookline import PluginManager
+from hookline.rewards import (
+    IntegratedRewardConfig,
+    RewardConfig,
+    RewardError,
+    RolloutRewardProcessor,
+    TextVerifier,
+    VerificationReport,
+    VerificationResult,
+    create_integrated_reward_system,
+    create_rollout_reward_processor,
+    process_episodes_with_quality_control,
+)
 from hookline_hookspecs import Episode
 
 WEIGHTS = ("length_weight", "keyword_weight", "perplexity_weight", "accuracy_weight")
@@ -82,6 +96,8 @@ def test_without_log_probabilities_perplexity_is_a_guess_from_the_words() -> Non
         ("3 + 5 = 9", "8", 0.0),
         ("It costs 1,234.50 dollars", "1234.5", 1.0),
         ("I do not know", "8", 0.0),
+        ("It is 2e400", "1e400", 0.0),
+        ("1e400", "8", 0.0),
         ("a cat sat", "the cat sat", 2 / 3),
         ("nothing in common", "the cat sat", 0.0),
     ],
@@ -121,9 +137,8 @@ def test_rewards_keep_the_order_of_episodes_over_batches_and_are_given_to_record
     records = [Episode(response=words(count)) for count in range(100)]
     processor = create_rollout_reward_processor(only("length_weight", batch_size=7))
     rewards = processor.process_episode_rewards(records)
-    assert [record.reward for record in records] == rewards.tolist()
+    assert [record.reward for record in records] == pytest.approx(rewards.tolist())
     assert rewards.argmax() == 40
-    assert rewards.dtype == np.float64
 
 
 def test_no_episodes_have_no_rewards() -> None:
@@ -149,6 +164,10 @@ def test_dictionaries_are_not_changed() -> None:
             r"episode 1: metadata\['target_length'\] must be a number above 0, got 0",
         ),
         (
+            {"response": "r", "target_length": 10**400},
+            r"episode 1: metadata\['target_length'\] must be a number above 0, got 10000",
+        ),
+        (
             {"response": "r", "keywords": "cat"},
             r"episode 1: metadata\['keywords'\] must be a list of strings, got 'cat'",
         ),
@@ -172,3 +191,62 @@ def test_where_mlx_is_missing_numpy_computes_and_says_so(
         rewards = create_rollout_reward_processor().process_episode_rewards([{"response": words(50)}])
     assert 0.0 < rewards[0] < 1.0
     assert 'pip install "hookline[mlx]"' in caplog.text
+
+
+def test_rewards_are_arrays_of_the_library_that_computed_them(compiled: bool) -> None:
+    config = IntegratedRewardConfig(enable_verification=False, enable_mlx_compilation=compiled)
+    episodes = [{"response": words(count)} for count in range(40, 50)]
+    with create_integrated_reward_system(config) as system:
+        returned = [
+            RolloutRewardProcessor(compiled=compiled).process_episode_rewards(episodes),
+            RolloutRewardProcessor(compiled=compiled).process_episode_rewards([]),
+            system.process_episodes(episodes)[0],
+            system.process_episodes([])[0],
+            system.process_buffer(SimpleNamespace(episodes=episodes))[0],
+            process_episodes_with_quality_control(episodes, config)[0],
+        ]
+    assert [rewards.shape for rewards in returned] == [(10,), (0,), (10,), (0,), (10,), (10,)]
+    if not compiled:
+        assert all(isinstance(rewards, np.ndarray) and rewards.dtype == np.float64 for rewards in returned)
+        return
+    import mlx.core as mx
+
+    assert all(isinstance(rewards, mx.array) and rewards.dtype == mx.float32 for rewards in returned)
+    assert mx.mean(returned[0]).item() == pytest.approx(float(np.mean(np.array(returned[0]))))
+
+
+def test_bounds_are_compared_with_all_digits_of_a_reward(compiled: bool) -> None:
+    config = IntegratedRewardConfig(
+        only("accuracy_weight"), enable_verification=False, min_reward_threshold=0.85, enable_mlx_compilation=compiled
+    )
+    # The nearest float32 to 0.85 is below it.
+    with create_integrated_reward_system(config) as system:
+        _, accepted, _ = system.process_episodes([{"response": "Maybe it is so."}])
+    assert accepted[0]["reward"] == pytest.approx(0.85, abs=1e-12)
+
+
+def test_the_debug_log_says_what_was_done(compiled: bool, caplog: pytest.LogCaptureFixture) -> None:
+    config = IntegratedRewardConfig(batch_size=2, enable_mlx_compilation=compiled, strict_filtering=True)
+    manager = PluginManager()
+    manager.register(Short(), "short")
+    with caplog.at_level(logging.DEBUG), create_integrated_reward_system(config, manager) as system:
+        system.process_episodes([{"response": words(count)} for count in (50, 3, 50)])
+    records = [record for record in caplog.records if record.name == "hookline.rewards"]
+    assert {record.levelname for record in records} == {"DEBUG"}
+    text = "\n".join(record.getMessage() for record in records)
+    library = "MLX" if compiled else "NumPy"
+    assert re.search(rf"rewarded a batch of 2 episodes by {library} in [\d.]+ ms: from 0\.\d+ to 0\.\d+, mean", text)
+    assert "rewarded a batch of 1 episodes by" in text
+    assert "verified 2 episodes: all together: 1 pass, 0 warning, 1 fail; short: 1 pass, 0 warning, 1 fail" in text
+    assert "accepted 1 of 2 episodes" in text
+    assert "accepted 1 of 1 episodes" in text
+    assert f"3 rewards: shape (3,), dtype {'mlx.core.float32' if compiled else 'float64'}" in text
+
+
+class Short(TextVerifier):
+    """FAIL for less than ten words."""
+
+    name = "short"
+
+    def verify(self, prompt: str, response: str) -> VerificationReport:
+        return VerificationReport(VerificationResult.FAIL, 0.0) if len(response) < 20 else VerificationReport()

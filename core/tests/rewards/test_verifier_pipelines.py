@@ -232,7 +232,7 @@ class Failing(TextVerifier):
 
 
 def test_a_verifier_that_fails_is_named_with_the_episode() -> None:
-    with pytest.raises(RewardError, match=r"verifier 'Failing' failed on episode 1: ValueError\('cannot read it'\)"):
+    with pytest.raises(RewardError, match=r"verifier 'Failing' failed on episode 1: ValueError: cannot read it"):
         create_custom_verifier_pipeline([Failing()]).verify_batch(["p", "p"], ["good", "bad"])
 
 
@@ -254,6 +254,11 @@ class Returning:
         ({"own": 5}, "verifier 'own' of plugin 'odd' must give one report for each episode, got int"),
         ({"own": [0.5]}, "verifier 'own' of plugin 'odd', episode 0: must be a VerificationReport, or None"),
         ({"own": [VerificationReport(score=1.5)]}, r"episode 0: the score must be a number in 0\.\.1, got 1\.5"),
+        ({"own": [VerificationReport(score=math.inf)]}, r"episode 0: the score must be a number in 0\.\.1, got inf"),
+        (
+            {"own": [VerificationReport(score=10**5000)]},
+            r"the score must be a number in 0\.\.1, got a value of type int that cannot",
+        ),
         ({"own": [VerificationReport(score=math.nan)]}, r"episode 0: the score must be a number in 0\.\.1, got nan"),
         (
             {"own": [VerificationReport(result="good")]},

@@ -268,13 +268,38 @@ def test_a_custom_reward_function() -> None:
     assert rewards[0] < plain[0]
 
 
-def test_the_debug_mode(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rewards_are_mlx_arrays() -> None:
+    mx = pytest.importorskip("mlx.core")
     from hookline.rewards import create_rollout_reward_processor
 
     rewards = create_rollout_reward_processor().process_episode_rewards(make_episodes())
+    assert mx.mean(rewards).item() == pytest.approx(sum(rewards.tolist()) / 3)
+
+
+def test_the_debug_mode(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    from hookline.rewards import create_integrated_reward_system
+
+    # Enable debug logging
+    caplog.set_level(logging.DEBUG)
     logging.basicConfig(level=logging.DEBUG)
 
+    rewards, _, _ = create_integrated_reward_system().process_episodes(make_episodes())
+    assert {record.name for record in caplog.records} == {"hookline.rewards"}
+
+    # Check MLX array properties
     print(f"Rewards shape: {rewards.shape}")
-    print(f"Rewards device: {rewards.device}")
     print(f"Rewards dtype: {rewards.dtype}")
-    assert capsys.readouterr().out == "Rewards shape: (3,)\nRewards device: cpu\nRewards dtype: float64\n"
+    dtype = "mlx.core.float32" if hasattr(rewards, "at") else "float64"
+    assert capsys.readouterr().out == f"Rewards shape: (3,)\nRewards dtype: {dtype}\n"
+
+
+def test_the_device_is_that_of_mlx_where_arrays_have_none_of_their_own() -> None:
+    from hookline.rewards import IntegratedRewardConfig, create_integrated_reward_system
+
+    config = IntegratedRewardConfig(enable_mlx_compilation=False)
+    rewards, _, _ = create_integrated_reward_system(config).process_episodes(make_episodes())
+    assert f"Rewards device: {rewards.device}" == "Rewards device: cpu"
+    mx = pytest.importorskip("mlx.core")
+    rewards, _, _ = create_integrated_reward_system().process_episodes(make_episodes())
+    if not hasattr(rewards, "device"):
+        assert str(mx.default_device()).startswith("Device(")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Final, Literal
 
+from hookline.http.address import url_problem
 from hookline.plugins.errors import ConfigError, ConfigFault
+from hookline.rewards.errors import shown
 
-__all__ = ["IntegratedRewardConfig", "OnFailure", "QualityMeasure", "RewardConfig"]
+__all__ = ["TOKEN_VARIABLE", "IntegratedRewardConfig", "OnFailure", "QualityMeasure", "RewardConfig"]
+
+TOKEN_VARIABLE: Final = "HOOKLINE_REWARD_MODEL_TOKEN"
+"""The environment variable with the token of an external reward model."""
 
 OnFailure = Literal["raise", "not_applicable"]
 
@@ -44,9 +48,9 @@ class RewardConfig:
 
     external_rm_weight: float = 1.0
     external_rm_retries: int = 3
-    """How often a request is sent again after a connection error, a timeout, a 429 or a 5xx."""
+    """How often a request is sent again after a connection error, a timeout, or a status such as 429 or 5xx."""
     external_rm_backoff: float = 0.5
-    """Seconds before the first retry, about; doubled for each further one."""
+    """Seconds before the first retry, at most; doubled for each further one. A server's Retry-After counts as well."""
     custom_weights: Mapping[str, float] = field(default_factory=dict)
     """Weights of custom rewards by name; one that is not named here weighs 1."""
     on_failure: OnFailure = "raise"
@@ -68,7 +72,7 @@ class RewardConfig:
             problem = keywords_problem(self.keywords)
             faults.add("keywords", problem)
         if self.external_rm_url is not None:
-            faults.add("external_rm_url", url_problem(self.external_rm_url))
+            faults.add("external_rm_url", url_problem(self.external_rm_url, TOKEN_VARIABLE))
         for name, weight in self.custom_weights.items():
             faults.add(f"custom_weights[{name!r}]", _number_problem(weight, least=0.0))
         faults.raise_any()
@@ -161,8 +165,9 @@ class _Faults:
 def _number_problem(
     value: Any, *, least: float | None = None, above: float | None = None, most: float | None = None
 ) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return f"must be a finite number, got {value!r}"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not -sys.float_info.max <= value <= sys.float_info.max:
+        return f"must be a finite number, got {shown(value)}"
     if least is not None and value < least:
         return f"must be at least {least}, got {value!r}"
     if above is not None and value <= above:
@@ -179,20 +184,4 @@ def keywords_problem(keywords: Any) -> str | None:
     for keyword in keywords:
         if not isinstance(keyword, str) or not keyword.strip():
             return f"has {keyword!r}, which is no word to look for"
-    return None
-
-
-def url_problem(url: Any) -> str | None:
-    if not isinstance(url, str):
-        return f"must be a string, got {type(url).__name__}"
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError as error:
-        return f"is not a URL: {error}"
-    if parts.username is not None or parts.password is not None:
-        # The URL itself is left out of the message: it has a password in it.
-        return "has a user name or password in it: put a token into HOOKLINE_REWARD_MODEL_TOKEN instead"
-    if parts.scheme not in ("http", "https") or not host:
-        return f"must be an http or https URL with a host, got {url!r}"
     return None

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hookline.plugins.errors import did_you_mean
+from hookline.plugins.errors import describe_error, did_you_mean
 from hookline.plugins.manager import PluginManager
 from hookline.rewards.config import OnFailure
-from hookline.rewards.errors import RewardError
+from hookline.rewards.errors import RewardError, shown
 from hookline.rewards.failures import collect_or_raise
 from hookline.rewards.features import Column
 from hookline_hookspecs import EpisodeBatch
@@ -53,7 +53,7 @@ def function_scores(
                 scores.append(function(episode.prompt, episode.response))
             except Exception as error:
                 if on_failure == "raise":
-                    raise RewardError(f"reward {name!r} failed on episode {index}: {error!r}") from error
+                    raise RewardError(f"reward {name!r} failed on episode {index}: {describe_error(error)}") from error
                 scores.append(None)
         columns[name] = score_column(f"reward {name!r}", scores, len(batch))
     return columns
@@ -79,8 +79,8 @@ def _score_problem(value: Any) -> str | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        return f"the score must be a number in 0..1, got {value!r}"
+    except (TypeError, ValueError, OverflowError):
+        return f"the score must be a number in 0..1, got {shown(value)}"
     if math.isnan(number):
         return "the score is NaN"
     return None if 0.0 <= number <= 1.0 else f"the score must be in 0..1, got {number!r}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress
+from itertools import compress, islice
 from operator import not_
 from types import TracebackType
 from typing import Any
@@ -21,6 +22,7 @@ from hookline.rewards.installed import load_verifiers
 from hookline.rewards.pipeline import VerifierPipeline
 from hookline.rewards.processor import RolloutRewardProcessor
 from hookline.rewards.quality import Quality, join, measured
+from hookline.rewards.scoring import Rewards
 from hookline_hookspecs import EpisodeBatch, hookimpl
 
 __all__ = [
@@ -29,7 +31,9 @@ __all__ = [
     "process_episodes_with_quality_control",
 ]
 
-Processed = tuple[Column, list[Any], list[Any]]
+logger = logging.getLogger("hookline.rewards")
+
+Processed = tuple[Rewards, list[Any], list[Any]]
 
 
 class IntegratedRewardSystem:
@@ -69,26 +73,23 @@ class IntegratedRewardSystem:
     def process_episodes(self, episodes: Iterable[Any]) -> Processed:
         """The rewards of all episodes in their order, the episodes that are accepted, and those that are rejected.
 
+        The rewards are an `mx.array` where MLX computes them, else a NumPy array.
         Both carry what `hookline.rewards.findings` lists: a record in its metadata, a dictionary as a new dictionary
         with these keys.
         """
         given = list(episodes)
-        records = as_records(given)
         accepted: list[Any] = []
         rejected: list[Any] = []
-        size = self.config.batch_size
-        parts = [
-            self._process_batch(
-                EpisodeBatch(records[start : start + size]), given[start : start + size], accepted, rejected
-            )
-            for start in range(0, len(given), size)
-        ]
+        parts: list[Quality] = []
+        remaining = iter(given)
+        for batch, rewards in self.processor.process_batches(as_records(given), self.config.batch_size):
+            parts.append(self._filter(batch, rewards, list(islice(remaining, len(batch))), accepted, rejected))
         if not parts:
-            return np.zeros(0), accepted, rejected
+            return self.processor.as_rewards(np.zeros(0)), accepted, rejected
         quality = join(parts)
         measures = self.config.quality_measures
         self._latest = quality, (measured(measures, [*accepted, *rejected]) if measures else {})
-        return quality.rewards, accepted, rejected
+        return self.processor.as_rewards(quality.rewards), accepted, rejected
 
     def process_buffer(self, buffer: Any) -> Processed:
         """The same for a buffer: anything that has `episodes`, or that is a number of them."""
@@ -124,11 +125,10 @@ class IntegratedRewardSystem:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _process_batch(
-        self, batch: EpisodeBatch, given: Sequence[Any], accepted: list[Any], rejected: list[Any]
+    def _filter(
+        self, batch: EpisodeBatch, rewards: Column, given: Sequence[Any], accepted: list[Any], rejected: list[Any]
     ) -> Quality:
-        """Process one batch, and add its episodes to those accepted and rejected so far."""
-        rewards = self.processor.process_batch(batch)
+        """Verify one batch, and add its episodes to those accepted and rejected so far."""
         reports = self.pipeline.verify_episodes(batch) if self.config.enable_verification else None
         passing = self.filter.accepts(rewards, reports)
         reasons = self.filter.reasons(rewards, reports, passing)
@@ -136,6 +136,7 @@ class IntegratedRewardSystem:
         flags = passing.tolist()
         accepted += compress(returned, flags)
         rejected += compress(returned, map(not_, flags))
+        logger.debug("accepted %d of %d episodes", sum(flags), len(flags))
         self.manager.emit.on_episodes_filtered(
             batch=batch,
             accepted=list(compress(batch.episodes, flags)),
@@ -157,7 +158,7 @@ def create_integrated_reward_system(
 
 def process_episodes_with_quality_control(
     episodes: Iterable[Any], config: IntegratedRewardConfig | None = None
-) -> tuple[Column, list[Any], list[Any], dict[str, float]]:
+) -> tuple[Rewards, list[Any], list[Any], dict[str, float]]:
     """Process episodes once: rewards, accepted, rejected, and quality metrics over all of them."""
     with create_integrated_reward_system(config) as system:
         rewards, accepted, rejected = system.process_episodes(episodes)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hookline.rewards.config import RewardConfig, keywords_problem
-from hookline.rewards.errors import RewardError
+from hookline.rewards.errors import RewardError, shown
 from hookline.rewards.features import Column, FeatureTable
 from hookline.rewards.phrases import PhraseList
 from hookline.rewards.reference import agreement
@@ -44,8 +45,10 @@ def _target_lengths(count: int, config: RewardConfig, own: dict[int, Episode]) -
         target = episode.metadata.get("target_length")
         if target is None:
             continue
-        if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target < math.inf:
-            raise RewardError(f"episode {index}: metadata['target_length'] must be a number above 0, got {target!r}")
+        if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= sys.float_info.max:
+            raise RewardError(
+                f"episode {index}: metadata['target_length'] must be a number above 0, got {shown(target)}"
+            )
         targets[index] = target
     return targets
 

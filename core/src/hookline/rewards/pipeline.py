@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from hookline.plugins.manager import Overrides, PluginManager
 from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import FeatureTable
 from hookline.rewards.installed import load_verifiers, make_verifier
+from hookline.rewards.reports import RESULTS, ReportColumn
 from hookline.rewards.verification import CombinedReports, combine_reports, verify_batch
 from hookline.rewards.verifier import TextVerifier
 from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport
 
 __all__ = ["VerifierPipeline", "create_custom_verifier_pipeline", "create_default_verifier_pipeline"]
+
+logger = logging.getLogger("hookline.rewards")
 
 
 class VerifierPipeline:
@@ -44,7 +50,17 @@ class VerifierPipeline:
     def verify_episodes(self, batch: EpisodeBatch) -> CombinedReports:
         """The combined report on each episode of a batch, which has a feature table or is given one."""
         batch.features = FeatureTable.of(batch, self.manager.get_plugins())
-        return combine_reports(verify_batch(self.manager, batch, self._on_failure))
+        reports = combine_reports(verify_batch(self.manager, batch, self._on_failure))
+        if logger.isEnabledFor(logging.DEBUG):
+            found = {"all together": reports, **reports.columns}
+            logger.debug("verified %d episodes: %s", len(batch), "; ".join(map(_counted, found, found.values())))
+        return reports
+
+
+def _counted(name: str, reports: ReportColumn) -> str:
+    applies = ~np.isnan(reports.scores)
+    counts = [f"{int((reports.codes[applies] == code).sum())} {result.value}" for code, result in enumerate(RESULTS)]
+    return f"{name}: {', '.join(counts)}"
 
 
 def create_default_verifier_pipeline() -> VerifierPipeline:

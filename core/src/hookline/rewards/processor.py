@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from importlib import resources
 from types import TracebackType
@@ -13,16 +16,16 @@ from hookline.plugins.manager import PluginManager
 from hookline.rewards.config import RewardConfig
 from hookline.rewards.custom import RewardFunction, check_weights, function_scores, plugin_scores
 from hookline.rewards.episodes import as_records
-from hookline.rewards.external import ExternalRewardModel
+from hookline.rewards.external import Answers, ExternalRewardModel
 from hookline.rewards.features import Column, FeatureTable
 from hookline.rewards.measurements import measure
 from hookline.rewards.phrases import PhraseList
-from hookline.rewards.scoring import scorer_for
-from hookline_hookspecs import EpisodeBatch
+from hookline.rewards.scoring import Rewards, scorer_for
+from hookline_hookspecs import Episode, EpisodeBatch
 
 __all__ = ["RolloutRewardProcessor", "create_rollout_reward_processor"]
 
-EXTERNAL_REWARD = "external"
+logger = logging.getLogger("hookline.rewards")
 
 
 class RolloutRewardProcessor:
@@ -45,29 +48,54 @@ class RolloutRewardProcessor:
         self.config = config or RewardConfig()
         self.manager = manager or PluginManager()
         self._custom_rewards: Sequence[RewardFunction] = list(custom_rewards)
-        self._score = scorer_for(compiled=compiled)
+        self._scorer = scorer_for(compiled=compiled)
         self._external = ExternalRewardModel.of(self.config)
 
-    def process_episode_rewards(self, episodes: Iterable[object]) -> Column:
+    def process_episode_rewards(self, episodes: Iterable[object]) -> Rewards:
         """The reward of each episode, in 0..1 and in their order; NaN where no reward with a weight applies.
 
         Episodes are records or dictionaries. Records are given their reward as well.
         """
         records = as_records(list(episodes))
-        size = self.config.batch_size
-        rewards = [
-            self.process_batch(EpisodeBatch(records[start : start + size])) for start in range(0, len(records), size)
-        ]
-        return np.concatenate(rewards) if rewards else np.zeros(0)
+        columns = [column for _, column in self.process_batches(records, self.config.batch_size)]
+        return self.as_rewards(np.concatenate(columns) if columns else np.zeros(0))
 
-    def process_batch(self, batch: EpisodeBatch) -> Column:
-        """Reward the episodes of a batch together, announcing each moment of it."""
+    def process_batches(self, records: Sequence[Episode], size: int) -> Iterator[tuple[EpisodeBatch, Column]]:
+        """Reward episodes so many at a time: each batch with its rewards, as a column that MLX has no part in.
+
+        Where an external model is asked, the requests for all batches are sent before the first batch is rewarded, so
+        that they run side by side.
+        """
+        with ExitStack() as requests:
+            begun: Iterable[tuple[EpisodeBatch, Answers | None]] = (
+                self._begin(EpisodeBatch(records[start : start + size]), start, requests)
+                for start in range(0, len(records), size)
+            )
+            if self._external:
+                begun = list(begun)
+            for batch, answers in begun:
+                yield batch, self._reward(batch, answers)
+
+    def as_rewards(self, column: Column) -> Rewards:
+        """A column as it is returned to the user: an `mx.array` where MLX computes."""
+        rewards = self._scorer.as_rewards(column)
+        logger.debug("%d rewards: shape %s, dtype %s", len(column), rewards.shape, rewards.dtype)
+        return rewards
+
+    def _begin(self, batch: EpisodeBatch, first: int, requests: ExitStack) -> tuple[EpisodeBatch, Answers | None]:
+        """Announce a batch, and ask the external model about it, which answers while this process does the rest."""
         batch.features = features = FeatureTable.of(batch, self.manager.get_plugins())
         features.request(hedges())
         self.manager.emit.pre_rewards(batch=batch)
-        # The external model is asked first: it answers while this process does the rest.
-        answers = self._external.ask(batch) if self._external else None
-        columns = measure(batch, features, self.config, hedges())
+        if self._external is None:
+            return batch, None
+        answers = self._external.ask(batch, first)
+        requests.callback(answers.cancel)
+        return batch, answers
+
+    def _reward(self, batch: EpisodeBatch, answers: Answers | None) -> Column:
+        began = time.perf_counter()
+        columns = measure(batch, FeatureTable.of(batch), self.config, hedges())
         others = plugin_scores(self.manager, batch, self.config.on_failure)
         others |= function_scores(self._custom_rewards, batch, self.config.on_failure)
         check_weights(self.config.custom_weights, others)
@@ -76,12 +104,29 @@ class RolloutRewardProcessor:
         if answers is not None:
             scores.append(answers.column())
             weights.append(self.config.external_rm_weight)
-        rewards = self._score(columns, scores, [*self._built_in_weights(), *weights])
+        rewards = self._scorer.score(columns, scores, [*self._built_in_weights(), *weights])
         values = rewards.tolist()
         for episode, reward in zip(batch.episodes, values, strict=True):
             episode.reward = reward
+        if logger.isEnabledFor(logging.DEBUG):
+            self._log(rewards, others, time.perf_counter() - began)
         self.manager.emit.post_rewards(batch=batch, rewards=values)
         return rewards
+
+    def _log(self, rewards: Column, others: Mapping[str, Column], seconds: float) -> None:
+        applied = rewards[~np.isnan(rewards)]
+        found = (
+            f"from {applied.min():.3f} to {applied.max():.3f}, mean {applied.mean():.3f}" if len(applied) else "none"
+        )
+        logger.debug(
+            "rewarded a batch of %d episodes by %s in %.1f ms: %s; %d without a reward; custom rewards: %s",
+            len(rewards),
+            self._scorer.name,
+            seconds * 1e3,
+            found,
+            len(rewards) - len(applied),
+            ", ".join(others) or "none",
+        )
 
     def _built_in_weights(self) -> list[float]:
         config = self.config

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hookline.plugins.errors import describe_error
 from hookline.rewards.config import QualityMeasure
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column, Flags
@@ -119,7 +120,8 @@ def measured(measures: Mapping[str, QualityMeasure], episodes: Sequence[Any]) ->
         try:
             values[name] = float(measure(episodes))
         except Exception as error:
-            raise RewardError(f"quality measure {name!r} failed on {len(episodes)} episodes: {error!r}") from error
+            problem = f"quality measure {name!r} failed on {len(episodes)} episodes: {describe_error(error)}"
+            raise RewardError(problem) from error
     return values
 
 

@@ -32,9 +32,9 @@ def agreement(response: str, reference: str) -> float:
 
 
 def _whole_number(text: str) -> float | None:
-    """The number that a text consists of, None for any other text."""
+    """The number that a text consists of. None for any other text, and for a number that is too large for a float."""
     match = NUMBER.fullmatch(text.strip(PUNCTUATION))
-    return _value(match[0]) if match else None
+    return _value(match[0]) if match and math.isfinite(_value(match[0])) else None
 
 
 def _value(digits: str) -> float:

@@ -13,7 +13,7 @@ from typing import Any, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from hookline.rewards.errors import RewardError
+from hookline.rewards.errors import RewardError, shown
 from hookline.rewards.features import Column
 from hookline_hookspecs import VerificationReport, VerificationResult
 
@@ -114,4 +114,4 @@ def _report_problem(report: Any) -> str | None:
 
 
 def _score_problem(score: Any) -> str:
-    return f"the score must be a number in 0..1, got {score!r}"
+    return f"the score must be a number in 0..1, got {shown(score)}"

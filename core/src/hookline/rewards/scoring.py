@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from hookline.extras import require
 from hookline.rewards.features import Column
 
-__all__ = ["RewardColumns", "combine_rewards", "scorer_for"]
+__all__ = ["RewardColumns", "Rewards", "Scorer", "combine_rewards", "scorer_for"]
 
 logger = logging.getLogger("hookline.rewards")
 
@@ -91,14 +91,27 @@ def combine_rewards(xp: Any, columns: Sequence[Any], others: Sequence[Any], weig
     return xp.where(weight_applied > 0, total / some_weight, math.nan)
 
 
-Scorer = Callable[[RewardColumns, Sequence[Column], Sequence[float]], Column]
+Rewards = Any
+"""What the public functions return: an `mx.array` of float32 where MLX computes, else a NumPy array of float64."""
+
+
+class Scorer(Protocol):
+    """What computes the rewards."""
+
+    name: str
+
+    def score(self, columns: RewardColumns, others: Sequence[Column], weights: Sequence[float]) -> Column:
+        """`combine_rewards`, in float64, since bounds are compared with what comes out."""
+
+    def as_rewards(self, column: Column) -> Rewards:
+        """A column as an array of this library."""
 
 
 def scorer_for(*, compiled: bool) -> Scorer:
     """`combine_rewards` by MLX, if it is wanted and installed, else by NumPy."""
     if compiled and _mlx_is_installed():
-        return _CompiledScorer()
-    return _score_with_numpy
+        return MLXScorer()
+    return NumPyScorer()
 
 
 def _mlx_is_installed() -> bool:
@@ -110,18 +123,28 @@ def _mlx_is_installed() -> bool:
     return True
 
 
-def _score_with_numpy(columns: RewardColumns, others: Sequence[Column], weights: Sequence[float]) -> Column:
-    combined: Column = combine_rewards(np, _as_list(columns), others, weights)
-    return combined
+class NumPyScorer:
+    """Runs where MLX is not wanted or not installed."""
+
+    name = "NumPy"
+
+    def score(self, columns: RewardColumns, others: Sequence[Column], weights: Sequence[float]) -> Column:
+        combined: Column = combine_rewards(np, _as_list(columns), others, weights)
+        return combined
+
+    def as_rewards(self, column: Column) -> Rewards:
+        return column
 
 
-class _CompiledScorer:
-    """Runs on the CPU in float64, which GPUs under MLX do not have: bounds are compared with what comes out."""
+class MLXScorer:
+    """Computes on the CPU, since GPUs under MLX have no float64. What it returns is float32, which they have."""
+
+    name = "MLX"
 
     def __init__(self) -> None:
         self._mx = require("mlx.core", "computing rewards with MLX")
 
-    def __call__(self, columns: RewardColumns, others: Sequence[Column], weights: Sequence[float]) -> Column:
+    def score(self, columns: RewardColumns, others: Sequence[Column], weights: Sequence[float]) -> Column:
         mx, count = self._mx, len(columns.words)
         # MLX traces anew for every shape: widths that are powers of two keep those few.
         width = 1 << max(0, count - 1).bit_length()
@@ -130,6 +153,9 @@ class _CompiledScorer:
             more = [mx.array(_widened(column, width), dtype=mx.float64) for column in others]
             combined: Column = np.array(_compiled(tuple(weights))(inputs, more))
         return combined[:count]
+
+    def as_rewards(self, column: Column) -> Rewards:
+        return self._mx.array(column.astype(np.float32))
 
 
 @lru_cache(maxsize=32)

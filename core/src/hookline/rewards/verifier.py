@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+from hookline.plugins.errors import describe_error
 from hookline.rewards.errors import RewardError
 from hookline.rewards.phrases import PhraseList
 from hookline_hookspecs import EpisodeBatch, VerificationReport, hookimpl
@@ -36,5 +37,5 @@ class TextVerifier(ABC):
             try:
                 reports.append(self.verify(episode.prompt, episode.response))
             except Exception as error:
-                raise RewardError(f"verifier {name!r} failed on episode {index}: {error!r}") from error
+                raise RewardError(f"verifier {name!r} failed on episode {index}: {describe_error(error)}") from error
         return {name: reports}

@@ -43,9 +43,9 @@ class RolloutRewards:
 
     def apply(self, rollout: Rollout) -> None:
         """Put the rewards into a rollout, in the place of those that it came with."""
-        rewards, accepted, _ = self._system.process_episodes(rollout.episodes)
-        accepted_flags = [episode.metadata["accepted"] for episode in rollout.episodes]
-        rollout.arrays["rewards"] = np.where(accepted_flags, rewards, np.nan).astype(np.float32)
+        _, accepted, _ = self._system.process_episodes(rollout.episodes)
+        trained = [episode.reward if episode.metadata["accepted"] else np.nan for episode in rollout.episodes]
+        rollout.arrays["rewards"] = np.array(trained, np.float32)
         rollout.stats["acceptance_rate"] = len(accepted) / max(len(rollout.episodes), 1)
 
     def verify(self, episodes: Sequence[Episode]) -> None:
