@@ -219,8 +219,15 @@ def test_only_rank_0_evaluates(hookline_state: Run) -> None:
         ({"replays": -1}, "replays must be 0 or more, got -1"),
         ({"samples_per_problem": 4}, "all samples of a problem would be the same. Set greedy = false"),
         ({"pass_at": (2,)}, "pass_at has 2, but samples_per_problem is 1"),
-        ({"mode": "remote"}, "mode is 'remote', so url must be an http(s) address, got None"),
-        ({"mode": "remote", "url": "file:///etc/passwd"}, "got 'file:///etc/passwd'"),
+        ({"mode": "remote"}, "mode is 'remote', but url must be a string, got NoneType"),
+        (
+            {"mode": "remote", "url": "http://u:p@h/"},
+            "put a token into the environment variable HOOKLINE_EVALUATION_TOKEN",
+        ),
+        (
+            {"mode": "remote", "url": "file:///etc/passwd"},
+            "url must be an http or https URL with a host, got 'file:///etc/passwd'",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
@@ -229,7 +236,9 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
 
 
 def test_the_trainer_hook_is_not_imported_with_the_plugin() -> None:
-    code = "import sys, hookline_evaluation; print([m for m in ('httpx', 'tenacity', 'hookline') if m in sys.modules])"
+    code = (
+        "import sys, hookline_evaluation; print([m for m in ('httpcore', 'tenacity', 'hookline') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from hookline.http.address import TokenError
 from hookline.plugins.construction import Blueprint
 from hookline.plugins.settings import Settings
 from hookline_status import Options, Status
 from hookline_status.endpoint import Endpoint, EndpointError, reason_to_refuse
-from hookline_status.token import TokenError, authorization
 
 TOKEN = "a-token-that-nobody-may-see"
 
@@ -23,13 +23,16 @@ TOKEN = "a-token-that-nobody-may-see"
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("", "must be an address such as http://host/status, got ''"),
-        ("ftp://host/status", "must begin with http:// or https://, got 'ftp://host/status'"),
-        ("file:///etc/passwd", "must begin with http:// or https://"),
-        ("localhost:8080/status", "must begin with http:// or https://"),
-        ("http:///status", "names no host"),
-        ("http://host:port/status", "is no valid address: Port could not be cast"),
-        ("http://user:hunter2@host/status", "'http://host/status' has a user or password in it: put a token into the"),
+        ("", "must be an http or https URL with a host, got ''"),
+        ("ftp://host/status", "must be an http or https URL with a host, got 'ftp://host/status'"),
+        ("file:///etc/passwd", "must be an http or https URL with a host"),
+        ("localhost:8080/status", "must be an http or https URL with a host"),
+        ("http:///status", "must be an http or https URL with a host"),
+        ("http://host:port/status", "is not a URL: Port could not be cast"),
+        (
+            "http://user:hunter2@host/status",
+            "the status endpoint has a user name or password in it: put a token into the",
+        ),
         ("http://host/sta\r\ntus", "has a space, a control character or a letter that an"),
         ("http://host/größe", "has a space, a control character or a letter that an"),
         ("http://169.254.169.254/latest", "leads to 169.254.169.254, a link-local address: nothing is sent there"),
@@ -60,13 +63,34 @@ def test_what_is_no_good_address_is_an_error(url: str, problem: str) -> None:
         "100.100.100.200",
         "168.63.129.16",
         "::ffff:100.100.100.200",
+        "::ffff:0:169.254.169.254",
+        "2001:0:a9fe:a9fe::1",
+        "2001:0:102:304:0:0:5601:5601",  # Teredo has the client's address inverted
+        "64:ff9b:1::169.254.169.254",
+        "64:ff9b:1:a9fe:a9:fe00::",  # after a prefix of 48 bits
+        "64:ff9b:1:aaa9:fe:a9fe::",  # 56 bits
+        "64:ff9b:1:aabb:a9:fea9:fe00:0",  # 64 bits
+        "64:ff9b:1:ffff::100.100.100.200",
     ],
 )
 def test_link_local_and_metadata_addresses_are_refused_in_every_disguise(address: str) -> None:
     assert reason_to_refuse(address) is not None
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.9", "fd12::5", "8.8.8.8", "2600::1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "::1",
+        "10.1.2.3",
+        "192.168.0.9",
+        "fd12::5",
+        "8.8.8.8",
+        "2600::1",
+        "64:ff9b::8.8.8.8",
+        "2002:808:808::1",
+    ],
+)
 def test_other_addresses_are_not(address: str) -> None:
     assert reason_to_refuse(address) is None
 
@@ -163,7 +187,7 @@ def test_a_token_that_no_header_may_have_is_an_error_that_does_not_show_it(
     else:
         monkeypatch.setenv("HOOKLINE_STATUS_TOKEN", token)
     with pytest.raises(TokenError, match="HOOKLINE_STATUS_TOKEN has a space, a control character or a letter") as error:
-        authorization()
+        Endpoint.of("http://localhost/status")
     assert token not in str(error.value)
     with pytest.raises(TokenError):
         Options(endpoint="http://localhost/status")
@@ -172,4 +196,4 @@ def test_a_token_that_no_header_may_have_is_an_error_that_does_not_show_it(
 def test_a_bad_endpoint_in_config_is_reported_with_its_place() -> None:
     blueprint = Blueprint.of("status", Status)
     [fault] = blueprint.read_options(Settings(options={"status": {"endpoint": "gopher://host"}}))
-    assert "the status endpoint must begin with http:// or https://, got 'gopher://host'" in str(fault)
+    assert "the status endpoint must be an http or https URL with a host, got 'gopher://host'" in str(fault)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hookline_status.answers import Backoff, read_retry_after
+from hookline.http.retries import Backoff
 
 COUNT = 20
 
@@ -166,23 +166,6 @@ def test_retry_after_is_honoured(server: Any, deliver: Deliver, report: Any, unt
     until(lambda: server.accepted)
     # A date has whole seconds, so that it may be up to a second earlier than it was meant.
     assert server.requests[1].time - server.requests[0].time >= (1.0 if form == "seconds" else 0.5)
-
-
-def test_retry_after_is_read_in_both_forms_and_within_reason() -> None:
-    assert read_retry_after("7") == 7.0
-    assert read_retry_after("99999999") == 3600.0
-    assert read_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
-    assert read_retry_after("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
-    assert read_retry_after("soon") is None
-    assert read_retry_after(None) is None
-
-
-def test_waits_are_drawn_from_nought_to_a_bound_that_doubles() -> None:
-    backoff = Backoff(first=0.5, longest=60.0)
-    for failures, bound in [(1, 0.5), (2, 1.0), (3, 2.0), (8, 60.0), (1000, 60.0)]:
-        waits = [backoff.seconds(failures) for _ in range(400)]
-        assert 0 <= min(waits) < bound / 4
-        assert bound * 3 / 4 < max(waits) <= bound
 
 
 def test_a_redirect_is_not_followed(

@@ -59,7 +59,7 @@ def test_heartbeats_of_a_resumed_training_and_of_jumping_steps_come_when_a_multi
 def test_a_heartbeat_every_no_steps_is_an_error() -> None:
     with pytest.raises(ValueError, match="heartbeat_interval must be at least 1 step, got 0"):
         create_training_hooks("http://localhost/status", heartbeat_interval=0)
-    with pytest.raises(EndpointError, match="must begin with http:// or https://"):
+    with pytest.raises(EndpointError, match="must be an http or https URL with a host"):
         create_status_logger("localhost/status")
 
 

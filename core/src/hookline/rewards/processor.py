@@ -60,7 +60,7 @@ class RolloutRewardProcessor:
         columns = [column for _, column in self.process_batches(records, self.config.batch_size)]
         return self.as_rewards(np.concatenate(columns) if columns else np.zeros(0))
 
-    def process_batches(self, records: Sequence[Episode], size: int) -> Iterator[tuple[EpisodeBatch, Column]]:
+    def process_batches(self, records: list[Episode], size: int) -> Iterator[tuple[EpisodeBatch, Column]]:
         """Reward episodes so many at a time: each batch with its rewards, as a column that MLX has no part in.
 
         Where an external model is asked, the requests for all batches are sent before the first batch is rewarded, so

@@ -118,14 +118,15 @@ def _print_table(checkpoint: Path, scores: Mapping[str, float]) -> None:
 
 
 def _serve(host: str, port: int, root: Path, timeout_seconds: float) -> None:
-    from hookline_evaluation.elsewhere.remote import token_from_environment
+    from hookline.http.address import read_token
+    from hookline_evaluation.elsewhere.remote import TOKEN_VARIABLE
     from hookline_evaluation.elsewhere.server import EvaluationServer
 
     if not root.is_dir():
         raise HooklineError(f"there is no folder {root}, where checkpoints could be")
     try:
         server = EvaluationServer(
-            host, port, root=root, token=token_from_environment(), timeout_seconds=timeout_seconds
+            host, port, root=root, token=read_token(TOKEN_VARIABLE), timeout_seconds=timeout_seconds
         )
     except OSError as error:
         raise HooklineError(f"cannot serve on {host} port {port}: {error.strerror}") from error

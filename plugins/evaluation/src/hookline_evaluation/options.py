@@ -66,8 +66,12 @@ class Options:
         for k in self.pass_at:
             if not 1 <= k <= self.samples_per_problem:
                 raise ValueError(f"pass_at has {k}, but samples_per_problem is {self.samples_per_problem}")
-        if self.mode == "remote" and not (self.url or "").startswith(("http://", "https://")):
-            raise ValueError(f"mode is 'remote', so url must be an http(s) address, got {self.url!r}")
+        if self.mode == "remote":
+            from hookline.http.address import url_problem  # brings in more than an import of this may
+
+            problem = url_problem(self.url, "HOOKLINE_EVALUATION_TOKEN")
+            if problem is not None:
+                raise ValueError(f"mode is 'remote', but url {problem}")
 
     def full_interval(self, total_epochs: int | None) -> int:
         """Epochs between two full evaluations of a run of this length."""

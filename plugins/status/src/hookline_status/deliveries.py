@@ -13,7 +13,6 @@ from hookline_hookspecs.errors import describe_error
 from hookline_status.endpoint import Endpoint
 from hookline_status.messages import Kind
 from hookline_status.reporter import Reporter
-from hookline_status.token import authorization
 
 if TYPE_CHECKING:
     from hookline_status.delivery import Delivery
@@ -30,7 +29,6 @@ def open_reporter(url: str, component: str, spool_dir: str | Path | None, allow_
     from hookline_status.delivery import Delivery
 
     endpoint = Endpoint.of(url, allow_link_local=allow_link_local)
-    authorization()  # a token that cannot be sent is an error now, not in a thread later
     if int(os.environ.get("RANK", "0")) != 0:
         return None
     key = endpoint, None if spool_dir is None else Path(spool_dir).absolute()

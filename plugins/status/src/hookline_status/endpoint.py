@@ -8,8 +8,6 @@ resolve to at the moment of connecting, and the connection is made to the addres
 
 from __future__ import annotations
 
-import re
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
@@ -18,7 +16,10 @@ from urllib.parse import urlsplit
 
 from hookline_hookspecs import HooklineError
 
-__all__ = ["Endpoint", "EndpointError", "reason_to_refuse"]
+__all__ = ["TOKEN_VARIABLE", "Endpoint", "EndpointError", "reason_to_refuse"]
+
+TOKEN_VARIABLE: Final = "HOOKLINE_STATUS_TOKEN"
+"""The environment variable with the token of an endpoint. It is in no config, no spool and no message."""
 
 METADATA: Final = frozenset(
     ip_address(text)
@@ -26,10 +27,15 @@ METADATA: Final = frozenset(
 )
 """Metadata services of clouds that are not at a link-local address."""
 
-NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
-"""IPv6 addresses whose last 32 bits are an IPv4 address; the second form is an old one."""
-
-_NOT_IN_AN_ADDRESS = re.compile(r"[^\x21-\x7e]")
+EMBEDDING: Final = {
+    IPv6Network("::/96"): (96,),  # IPv4-compatible
+    IPv6Network("::ffff:0:0/96"): (96,),  # IPv4-mapped
+    IPv6Network("::ffff:0:0:0/96"): (96,),  # IPv4-translated
+    IPv6Network("64:ff9b::/96"): (96,),  # NAT64
+    IPv6Network("64:ff9b:1::/48"): (48, 56, 64, 96),  # NAT64 of a site, whose own prefix may have any of these lengths
+    IPv6Network("2002::/16"): (16,),  # 6to4
+}
+"""IPv6 addresses that lead to an IPv4 address, and after how many bits it may be in them."""
 
 
 class EndpointError(HooklineError, ValueError):
@@ -48,29 +54,16 @@ class Endpoint:
 
     @classmethod
     def of(cls, url: str, *, allow_link_local: bool = False) -> Endpoint:
-        """Check an address, as far as that goes without asking for the addresses of a name."""
-        if not isinstance(url, str) or not url:
-            raise EndpointError(f"the status endpoint must be an address such as http://host/status, got {url!r}")
-        if _NOT_IN_AN_ADDRESS.search(url):
-            raise EndpointError(
-                "the status endpoint has a space, a control character or a letter that an address must have encoded"
-            )
-        parts = urlsplit(url)
-        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        if parts.scheme not in ("http", "https"):
-            raise EndpointError(f"the status endpoint must begin with http:// or https://, got {shown!r}")
-        if "@" in parts.netloc:
-            raise EndpointError(
-                f"the status endpoint {shown!r} has a user or password in it: "
-                "put a token into the environment variable HOOKLINE_STATUS_TOKEN instead"
-            )
-        try:
-            host, _ = parts.hostname, parts.port
-        except ValueError as error:
-            raise EndpointError(f"the status endpoint {shown!r} is no valid address: {error}") from error
-        if not host:
-            raise EndpointError(f"the status endpoint {shown!r} names no host")
-        endpoint = cls(url, host, shown, allow_link_local)
+        """Check an address and the token for it, as far as that goes without asking for the addresses of a name."""
+        # Not at the head of the module: a plugin that is only listed shall be quick to import.
+        from hookline.http.address import read_token, shown_url, url_problem
+
+        problem = url_problem(url, TOKEN_VARIABLE)
+        if problem is not None:
+            raise EndpointError(f"the status endpoint {problem}")
+        read_token(TOKEN_VARIABLE)  # one that cannot be sent is an error now, not in a thread later
+        host = urlsplit(url).hostname or ""
+        endpoint = cls(url, host, shown_url(url), allow_link_local)
         try:
             ip_address(host)
         except ValueError:
@@ -87,14 +80,6 @@ class Endpoint:
                 f"the status endpoint {self.shown!r} leads to {address}{also}, {reason}: "
                 "nothing is sent there unless allow_link_local is true"
             )
-
-    def resolve(self, host: str, port: int) -> list[str]:
-        """The addresses of a host, all of them checked: one that is refused spoils the name."""
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
-        for address in addresses:
-            self.check(address)
-        return addresses
 
 
 def reason_to_refuse(address: str) -> str | None:
@@ -114,11 +99,17 @@ def _forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Add
         return
     plain = IPv6Address(int(address))  # without a zone such as %eth0
     yield plain
-    if plain.ipv4_mapped is not None:
-        yield plain.ipv4_mapped
-    if plain.sixtofour is not None:
-        yield plain.sixtofour
     if plain.teredo is not None:
         yield from plain.teredo
-    if any(plain in network for network in NAT64):
-        yield IPv4Address(int(plain) & 0xFFFFFFFF)
+    for network, places in EMBEDDING.items():
+        if plain in network:
+            yield from (_embedded(plain, place) for place in places)
+
+
+def _embedded(address: IPv6Address, place: int) -> IPv4Address:
+    """The IPv4 address that follows the first `place` bits. Bits 64 to 71 are left out where NAT64 has them unused."""
+    octets = address.packed
+    if 32 < place <= 64:
+        octets = octets[:8] + octets[9:]
+    start = place // 8
+    return IPv4Address(octets[start : start + 4])

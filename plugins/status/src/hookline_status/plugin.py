@@ -12,7 +12,6 @@ from hookline_hookspecs.errors import describe_error
 from hookline_status.announcer import Announcer
 from hookline_status.endpoint import Endpoint
 from hookline_status.entries import Entry, StatusFile, as_kpi, as_time
-from hookline_status.token import authorization
 
 __all__ = ["Options", "Status"]
 
@@ -35,7 +34,6 @@ class Options:
             raise ValueError(f"heartbeat_seconds must be more than 0, got {self.heartbeat_seconds}")
         if self.endpoint is not None:
             Endpoint.of(self.endpoint, allow_link_local=self.allow_link_local)
-            authorization()
 
 
 class Status:

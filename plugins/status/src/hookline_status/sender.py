@@ -9,19 +9,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hookline_status.answers import Answer, Backoff
-from hookline_status.endpoint import Endpoint
+from hookline.http.retries import Backoff, RequestError
+from hookline_status.endpoint import TOKEN_VARIABLE, Endpoint, EndpointError
 from hookline_status.keeper import Keeper
 from hookline_status.spool import Spool, SpooledMessage
 
 if TYPE_CHECKING:
-    from hookline_status.client import StatusClient
+    from hookline.http.client import HTTPClient
 
 __all__ = ["Sender"]
 
 logger = logging.getLogger("hookline.status")
 
 REQUEST_SECONDS: Final = 5.0
+REJECTED: Final = frozenset({400, 413, 422})
+"""Statuses that blame the message, not the moment: it would be refused the next time too."""
 BATCH: Final = 50
 IDLE_SECONDS: Final = 1.0
 LAST_PAUSE_SECONDS: Final = 0.25
@@ -58,23 +60,22 @@ class Sender:
         self._mail.set()
 
     def run(self) -> None:
-        # Not at the module's head: whoever lists plugins shall not wait for httpcore.
-        from hookline_status.client import StatusClient
+        from hookline.http.client import HTTPClient  # on this thread, since importing httpcore takes a while
 
         while not self._keeper.is_ready.wait(IDLE_SECONDS):
             if self._is_late():
                 return
-        with StatusClient(self._endpoint) as client:
+        with HTTPClient(self._endpoint.url, TOKEN_VARIABLE, check_address=self._endpoint.check) as client:
             while not self._is_late():
                 try:
                     assert self._keeper.spool is not None, "it is ready"
                     self._deliver(self._keeper.spool, client)
                     return
                 except (sqlite3.Error, OSError) as error:
-                    self._postpone(Answer("failed", f"{self._path}: {error}"))
+                    self._postpone(f"{self._path}: {error}")
                     self._wait()
 
-    def _deliver(self, spool: Spool, client: StatusClient) -> None:
+    def _deliver(self, spool: Spool, client: HTTPClient) -> None:
         while not self._is_over(spool):
             if self._wait():
                 continue
@@ -111,30 +112,35 @@ class Sender:
         self._mail.wait(seconds)
         self._mail.clear()
 
-    def _deliver_one(self, message: SpooledMessage, spool: Spool, client: StatusClient) -> bool:
+    def _deliver_one(self, message: SpooledMessage, spool: Spool, client: HTTPClient) -> bool:
         left = REQUEST_SECONDS if self._give_up_at is None else self._give_up_at - time.monotonic()
-        answer = client.post(message.body, message.key, max(0.01, min(REQUEST_SECONDS, left)))
-        if answer.outcome == "failed":
-            self._postpone(answer)
+        seconds = max(0.01, min(REQUEST_SECONDS, left))
+        try:
+            client.tell(message.body.encode(), seconds=seconds, headers={"idempotency-key": message.key})
+        except EndpointError as error:
+            self._postpone(str(error))
             return False
-        if answer.outcome == "rejected":
+        except RequestError as error:
+            if error.status not in REJECTED:
+                self._postpone(str(error), error.retry_after)
+                return False
             self.rejected += 1
-            logger.warning("the status endpoint %s refused a message: %s", self._endpoint.shown, answer.problem)
+            logger.warning("the status endpoint %s refused a message: %s", self._endpoint.shown, error)
         if self._failures:
             logger.info("the status endpoint %s answers again", self._endpoint.shown)
         self._failures, self._retry_at, self._left_alone_until = 0, 0.0, 0.0
         spool.remove(message)
         return True
 
-    def _postpone(self, answer: Answer) -> None:
+    def _postpone(self, problem: str, retry_after: float | None = None) -> None:
         self._failures += 1
         self._failed_at = time.monotonic()
         self._retry_at = self._failed_at + self._backoff.seconds(self._failures)
-        self._left_alone_until = self._failed_at + (answer.retry_after or 0.0)
+        self._left_alone_until = self._failed_at + (retry_after or 0.0)
         if self._failures == 1:
             logger.warning(
                 "status messages do not reach %s (%s): they are kept in %s and sent later",
                 self._endpoint.shown,
-                answer.problem,
+                problem,
                 self._path,
             )

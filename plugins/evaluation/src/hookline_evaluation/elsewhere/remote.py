@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -10,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from hookline_evaluation.elsewhere.messages import Answer, Ticket, request_to_json
 from hookline_evaluation.errors import EvaluationError
+from hookline_hookspecs import HooklineError
 from hookline_hookspecs.redaction import redact_text
 
 if TYPE_CHECKING:
-    import httpx
+    from hookline.http.client import HTTPClient
 
-__all__ = ["TOKEN_VARIABLE", "RemoteEvaluation", "token_from_environment"]
+__all__ = ["TOKEN_VARIABLE", "RemoteEvaluation"]
 
 TOKEN_VARIABLE = "HOOKLINE_EVALUATION_TOKEN"
 POLL_SECONDS = 1.0
 CALL_SECONDS = 10.0
 """How long a single call may take. The evaluation goes on between calls, however long it is."""
-
-TRY_AGAIN = (408, 409, 425, 429, 500, 502, 503, 504)
-"""The server is busy, or not well: it may take the call later."""
 
 
 class RemoteEvaluation:
@@ -61,24 +58,21 @@ class RemoteEvaluation:
         except EvaluationError as error:
             self._outcome = error
         except Exception as error:
+            what = str(error) if isinstance(error, HooklineError) else f"{type(error).__name__}: {error}"
             self._outcome = EvaluationError(
-                f"the evaluation of {self._ticket.checkpoint} by {redact_text(self._url)} failed: "
-                f"{type(error).__name__}: {redact_text(str(error))}"
+                f"the evaluation of {self._ticket.checkpoint} by {redact_text(self._url)} failed: {redact_text(what)}"
             )
 
     def _evaluate(self) -> Answer:
-        import httpx
+        from hookline.http.client import HTTPClient
 
-        token = token_from_environment()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         told = {
             "id": uuid.uuid4().hex,  # a call that is made again, since no reply came, begins nothing twice
             "path": str(self._ticket.checkpoint.resolve()),
             "uri": self._ticket.uri,
             "request": request_to_json(self._ticket.request),
         }
-        # Redirects are not followed: the token is for this server and no other.
-        with httpx.Client(headers=headers, timeout=CALL_SECONDS, follow_redirects=False) as client:
+        with HTTPClient(self._url, TOKEN_VARIABLE) as client:
             self._call(client, "POST", "/evaluations", told)
             while True:
                 reply = self._call(client, "GET", f"/evaluations/{told['id']}")
@@ -99,53 +93,14 @@ class RemoteEvaluation:
             )
         return left
 
-    def _call(self, client: httpx.Client, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def _call(self, client: HTTPClient, method: str, path: str, content: object = None) -> dict[str, Any]:
         """One call, made again with growing pauses for as long as the server is away or busy."""
-        import httpx
-        from tenacity import (
-            Retrying,
-            retry_if_exception,
-            stop_after_delay,
-            stop_when_event_set,
-            wait_random_exponential,
-        )
+        from hookline.http.retries import Backoff, with_retries
 
-        retrying = Retrying(
-            retry=retry_if_exception(_is_passing),
-            stop=stop_after_delay(self._seconds_left()) | stop_when_event_set(self._stopped),
-            wait=wait_random_exponential(multiplier=0.2, max=10.0),
-            sleep=self._pause,
-            reraise=True,
-        )
+        def call() -> Any:
+            return client.ask(method, path, content, seconds=min(CALL_SECONDS, self._seconds_left()))
 
-        def call() -> dict[str, Any]:
-            reply = client.request(method, self._url + path, json=body)
-            if not reply.is_success:
-                raise httpx.HTTPStatusError(
-                    f"status {reply.status_code}: {reply.text[:500]}", request=reply.request, response=reply
-                )
-            content = reply.json()
-            if not isinstance(content, dict):
-                raise EvaluationError(f"{redact_text(self._url)} replied {reply.text[:200]!r}, which is no object")
-            return content
-
-        return retrying(call)
-
-    def _pause(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
-
-
-def token_from_environment() -> str | None:
-    """The token that server and clients share. One with control characters would break out of its header."""
-    token = os.environ.get(TOKEN_VARIABLE) or None
-    if token is not None and not (token.isascii() and token.isprintable()):
-        raise EvaluationError(f"{TOKEN_VARIABLE} has characters that no header can hold: use printable ASCII")
-    return token
-
-
-def _is_passing(error: BaseException) -> bool:
-    import httpx
-
-    if isinstance(error, httpx.HTTPStatusError):
-        return error.response.status_code in TRY_AGAIN
-    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
+        reply = with_retries(call, Backoff(0.2, 10.0), seconds=self._seconds_left(), stopped=self._stopped)
+        if not isinstance(reply, dict):
+            raise EvaluationError(f"{redact_text(self._url)} replied {str(reply)[:200]!r}, which is no object")
+        return reply
