@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,32 @@ def test_a_third_partys_verifier_is_found_by_its_entry_point(install: Install) -
     assert report.score == pytest.approx(1 - 5 / 11)
     assert report.message == "shouting: 45% in capitals"
     assert report.details["shouting"]["details"] == {"share": pytest.approx(5 / 11)}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("HOOKLINE_DISABLE", "verify-shouting", "by HOOKLINE_DISABLE"),
+        ("HOOKLINE_ALLOW", "checkpoint", "not among those allowed by HOOKLINE_ALLOW"),
+    ],
+)
+def test_a_verifier_that_is_disabled_or_not_allowed_is_an_error_and_is_not_imported(
+    install: Install, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, reason: str
+) -> None:
+    install("shouting", SHOUTING, {"verify-shouting": "shouting:Shouting"})
+    monkeypatch.setenv(variable, value)
+    message = rf"verifier 1: plugin 'verify-shouting' \(shouting 1.0\) is disabled, {reason}"
+    with pytest.raises(RewardError, match=message):
+        create_custom_verifier_pipeline([Fixed(1.0, PASS), {"type": "shouting"}])
+    assert "shouting" not in sys.modules
+
+
+def test_two_distributions_with_one_verifier_are_an_error_and_neither_is_imported(install: Install) -> None:
+    install("shouting", SHOUTING, {"verify-shouting": "shouting:Shouting"})
+    install("shouting-too", SHOUTING, {"verify-shouting": "shouting_too:Shouting"})
+    with pytest.raises(RewardError, match=r"two plugins go by this name, 'verify-shouting' \(shouting 1.0\) and .*too"):
+        create_custom_verifier_pipeline([{"type": "shouting"}])
+    assert "shouting" not in sys.modules
 
 
 def test_a_type_may_be_the_whole_name_of_an_entry_point(install: Install) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib import metadata
 from typing import Any
 
 import pytest
 
+import hookline_verifiers
 from hookline import PluginManager
 from hookline.plugins import ConfigError
 from hookline.rewards import (
@@ -189,6 +193,21 @@ def test_each_is_toggled_and_configured_by_itself(monkeypatch: pytest.MonkeyPatc
     pipeline = create_default_verifier_pipeline()
     assert sorted(pipeline.verifiers) == ["verify-length", "verify-toxicity"]
     assert pipeline.verify("p", "just three words").result is PASS
+
+
+def test_one_that_is_disabled_is_not_imported() -> None:
+    code = (
+        "import sys; from hookline.rewards import create_default_verifier_pipeline as create; create(); "
+        "print(sorted(name for name in sys.modules if name.startswith('hookline_verifiers.')))"
+    )
+    environ = os.environ | {"HOOKLINE_DISABLE": "verify-factual,verify-coherence,verify-toxicity"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+    assert result.stdout.strip() == "['hookline_verifiers.column_verifier', 'hookline_verifiers.length']"
+
+
+def test_what_the_package_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'hookline_verifiers' has no attribute 'GrammarVerifier'"):
+        hookline_verifiers.GrammarVerifier  # noqa: B018
 
 
 def test_a_misspelt_verifier_in_the_settings_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

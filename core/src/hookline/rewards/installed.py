@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hookline.plugins.construction import Blueprint
 from hookline.plugins.discovery import InstalledPlugin, installed_plugins, load_plugins
-from hookline.plugins.errors import ConfigError, ConfigFault, HooklineError, did_you_mean
+from hookline.plugins.errors import ConfigError, ConfigFault, HooklineError, describe_error, did_you_mean
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import Settings, read_settings
 from hookline.rewards.errors import RewardError
@@ -35,21 +35,24 @@ def load_verifiers(manager: PluginManager, settings: Settings | None = None) -> 
         raise RewardError(f"{problem}: {HOW_TO_GET_VERIFIERS}")
 
 
-def make_verifier(config: Any, index: int, manager: PluginManager) -> tuple[str, Any]:
-    """The verifier that one entry of a custom pipeline asks for, and the name of its plugin."""
+def make_verifier(config: Any, index: int, manager: PluginManager, settings: Settings) -> tuple[str, Any]:
+    """The verifier that one entry of a custom pipeline asks for, and the name of its plugin.
+
+    :param settings: what they disable or do not allow is not imported.
+    """
     if isinstance(config, TextVerifier):
         return config.name or type(config).__name__, config
     where = f"verifier {index}"
     if not isinstance(config, Mapping) or not isinstance(config.get("type"), str):
         problem = f"must be a dictionary with a 'type', or a TextVerifier, got {config!r}"
         raise ConfigError([ConfigFault(where, problem)])
-    plugin = _find(config["type"], where)
+    plugin = _find(config["type"], where, settings)
     options = {key: value for key, value in config.items() if key != "type"}
     origins = {(plugin.name, key): f"{where} ({config['type']}): {key}" for key in options}
     try:
         blueprint = Blueprint.of(plugin.name, plugin.load())
     except (Exception, SystemExit) as error:
-        what = str(error) if isinstance(error, HooklineError) else f"{type(error).__name__}: {error}"
+        what = str(error) if isinstance(error, HooklineError) else describe_error(error)
         raise RewardError(f"{where}: plugin {plugin} cannot be used: {what}") from error
     faults = blueprint.read_options(Settings(options={plugin.name: options}, origins=origins))
     if faults:
@@ -57,15 +60,29 @@ def make_verifier(config: Any, index: int, manager: PluginManager) -> tuple[str,
     return plugin.name, blueprint.build(manager.emit)
 
 
-def _find(kind: str, where: str) -> InstalledPlugin:
-    plugins = {plugin.name: plugin for plugin in installed_plugins()}
-    for name in (PREFIX + kind, kind):
-        if name in plugins:
-            return plugins[name]
-    kinds = [name.removeprefix(PREFIX) for name in plugins if name.startswith(PREFIX)]
+def _find(kind: str, where: str, settings: Settings) -> InstalledPlugin:
+    """The one plugin of this type that the settings let in."""
+    installed = installed_plugins()
+    found = [plugin for plugin in installed if plugin.name == PREFIX + kind]
+    found = found or [plugin for plugin in installed if plugin.name == kind]
+    if not found:
+        raise RewardError(f"{where}: {_not_installed(kind, installed)}")
+    reasons = {plugin: settings.why_off(plugin.name, plugin.distribution) for plugin in found}
+    enabled = [plugin for plugin, reason in reasons.items() if reason is None]
+    if len(enabled) == 1:
+        return enabled[0]
+    if enabled:
+        raise RewardError(
+            f"{where}: two plugins go by this name, {enabled[0]} and {enabled[1]}: uninstall or disable one"
+        )
+    raise RewardError(f"{where}: plugin {found[0]} is disabled, {reasons[found[0]]}")
+
+
+def _not_installed(kind: str, installed: Sequence[InstalledPlugin]) -> str:
+    kinds = [plugin.name.removeprefix(PREFIX) for plugin in installed if plugin.name.startswith(PREFIX)]
     if not kinds:
-        raise RewardError(f"{where}: no verifier is installed, so none of type {kind!r}: {HOW_TO_GET_VERIFIERS}")
-    raise RewardError(
-        f"{where}: no verifier of type {kind!r} is installed{did_you_mean(kind, kinds)}; installed are "
+        return f"no verifier is installed, so none of type {kind!r}: {HOW_TO_GET_VERIFIERS}"
+    return (
+        f"no verifier of type {kind!r} is installed{did_you_mean(kind, kinds)}; installed are "
         f"{', '.join(sorted(kinds))}"
     )

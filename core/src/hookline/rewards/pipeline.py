@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from hookline.plugins.errors import ConfigError
 from hookline.plugins.manager import Overrides, PluginManager
+from hookline.plugins.settings import read_settings
 from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import FeatureTable
@@ -75,12 +77,14 @@ def create_custom_verifier_pipeline(configs: Iterable[Mapping[str, Any] | TextVe
 
     :param configs: for each verifier its `type` and its options: `{"type": "length", "min_length": 20}`. The type
         names an installed plugin, `length` the one whose entry point is `verify-length`. A verifier of your own
-        can stand here itself.
+        can stand here itself. A plugin that the user's settings disable or do not allow is an error.
     """
-    manager = PluginManager()
+    manager, settings = PluginManager(), read_settings()
+    if settings.faults:
+        raise ConfigError(settings.faults)
     verifiers: dict[str, Any] = {}
     for index, config in enumerate(configs):
-        kind, verifier = make_verifier(config, index, manager)
+        kind, verifier = make_verifier(config, index, manager, settings)
         name, number = kind, 2
         while name in verifiers:
             name, number = f"{kind}-{number}", number + 1

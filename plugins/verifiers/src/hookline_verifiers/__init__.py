@@ -1,9 +1,20 @@
 """Verifiers of responses: length, toxicity, coherence, and how facts are claimed. Each is a plugin of its own."""
 
-from hookline_verifiers.coherence import CoherenceVerifier
-from hookline_verifiers.factual import FactualVerifier
-from hookline_verifiers.length import LengthVerifier
-from hookline_verifiers.toxicity import ToxicityVerifier
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookline_verifiers.coherence import CoherenceVerifier
+    from hookline_verifiers.factual import FactualVerifier
+    from hookline_verifiers.length import LengthVerifier
+    from hookline_verifiers.toxicity import ToxicityVerifier
 
 __all__ = ["CoherenceVerifier", "FactualVerifier", "LengthVerifier", "ToxicityVerifier"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Imported one by one when asked for: a verifier that is disabled is not imported at all.
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.{name.removesuffix('Verifier').lower()}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
