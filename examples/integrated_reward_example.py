@@ -36,7 +36,8 @@ REWARDS = RewardConfig(
 def rewards_alone() -> None:
     processor = create_rollout_reward_processor(REWARDS)
     rewards = processor.process_episode_rewards(EPISODES)
-    print("rewards:", ", ".join(f"{reward:.2f}" for reward in rewards))
+    print("rewards:", ", ".join(f"{reward:.2f}" for reward in rewards.tolist()))
+    print(f"shape {rewards.shape}, dtype {rewards.dtype}")  # an mx.array where MLX is installed, else a NumPy array
 
 
 def verification_alone() -> None:

@@ -14,7 +14,8 @@ __all__ = ["on_episodes_filtered", "post_rewards", "pre_rewards", "score_episode
 def pre_rewards(batch: EpisodeBatch) -> None:
     """A batch of episodes is about to be rewarded.
 
-    When: before `score_episodes`, once for each batch.
+    When: before `score_episodes`, once for each batch. Where an external reward model is asked, all batches of a call
+        are announced before the first is scored, so that its requests run side by side.
     Emitted by: reward processor.
     Where: every worker process, the thread that processes rewards.
     Args:
