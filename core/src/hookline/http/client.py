@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from hookline.extras import require
 from hookline.http.address import read_token
 from hookline.http.retries import RequestError, read_retry_after
-from hookline_hookspecs.redaction import redact_text
+from hookline_hookspecs.redaction import redact_text, remember_secrets
 
 require("httpcore", "hookline.http", "http")
 
@@ -44,6 +44,7 @@ class HTTPClient:
     def __init__(
         self, url: str, token_variable: str, *, connections: int = 1, check_address: AddressCheck | None = None
     ) -> None:
+        remember_secrets(url)
         self._url = url
         self._token_variable = token_variable
         token = read_token(token_variable)
@@ -111,9 +112,9 @@ class HTTPClient:
         elif 300 <= status < 400:
             hint = "; redirects are not followed, so name the address that it leads to"
         asked = [value.decode("latin-1") for name, value in response.headers if name.lower() == b"retry-after"]
-        said = " ".join(self._beginning(response).decode("utf-8", "replace").split())[:SHOWN_CHARACTERS]
+        said = redact_text(" ".join(self._beginning(response).decode("utf-8", "replace").split()))[:SHOWN_CHARACTERS]
         return RequestError(
-            f"status {status}{hint}{': ' if said else ''}{redact_text(said)}",
+            f"status {status}{hint}{': ' if said else ''}{said}",
             status=status,
             may_pass=status in (408, 409, 425, 429) or status >= 500,
             retry_after=read_retry_after(asked[0] if asked else None),

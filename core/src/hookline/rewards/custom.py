@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hookline.plugins.errors import describe_error, did_you_mean
+from hookline.plugins.errors import did_you_mean
 from hookline.plugins.manager import PluginManager
 from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError, shown
 from hookline.rewards.failures import collect_or_raise
 from hookline.rewards.features import Column
 from hookline_hookspecs import EpisodeBatch
+from hookline_hookspecs.errors import describe_error
 
 __all__ = ["RewardFunction", "check_weights", "function_scores", "plugin_scores", "score_column"]
 

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from hookline.plugins.construction import Blueprint
 from hookline.plugins.discovery import InstalledPlugin, installed_plugins, load_plugins
-from hookline.plugins.errors import ConfigError, ConfigFault, HooklineError, describe_error, did_you_mean
+from hookline.plugins.errors import ConfigError, ConfigFault, HooklineError, did_you_mean
 from hookline.plugins.manager import PluginManager
 from hookline.plugins.settings import Settings, read_settings
 from hookline.rewards.errors import RewardError
 from hookline.rewards.verification import HOW_TO_GET_VERIFIERS
 from hookline.rewards.verifier import TextVerifier
+from hookline_hookspecs.errors import describe_error
 
 __all__ = ["load_verifiers", "make_verifier"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hookline.plugins.errors import describe_error
 from hookline.rewards.config import QualityMeasure
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column, Flags
 from hookline.rewards.reports import FAIL, RESULTS, Codes
 from hookline.rewards.verification import CombinedReports
 from hookline_hookspecs import Episode
+from hookline_hookspecs.errors import describe_error
 
 __all__ = ["Quality", "join", "measured"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from hookline.plugins.errors import describe_error
 from hookline.rewards.errors import RewardError
 from hookline.rewards.phrases import PhraseList
 from hookline_hookspecs import EpisodeBatch, VerificationReport, hookimpl
+from hookline_hookspecs.errors import describe_error
 
 __all__ = ["TextVerifier"]
 
