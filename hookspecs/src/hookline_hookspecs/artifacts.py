@@ -61,6 +61,9 @@ class EvaluationRequest:
     """Each k for which pass@k is wanted, at most `samples_per_problem`; pass@1 comes unasked."""
     replays: int = 0
     """How many episodes of each lesson are wanted back, with all that happened in them."""
+    held_out: bool = True
+    """Play problems that training never sees, where a lesson keeps some back; False plays those of training, for what
+    decides on the course of a run whose held-out problems are to be reported."""
 
 
 @dataclass(frozen=True)

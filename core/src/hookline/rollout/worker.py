@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.extras import require
 from hookline.hooks.built_in import default_hooks
@@ -202,15 +202,18 @@ class RolloutWorker:
         rng: Any = None,
         greedy: bool = True,
         moves_curriculum: bool = False,
+        held_out: bool = True,
     ) -> dict[str, float]:
         """Play fresh episodes of these lessons, or of all; returns `inference.{eval_type}/{lesson}/{score}` by name.
 
         :param n_examples: how many episodes of each lesson.
         :param rng: a key for this evaluation alone. Nothing in training depends on it.
         :param moves_curriculum: let the outcome decide on lessons that graduate.
+        :param held_out: play problems that training never sees, where a lesson keeps some back.
         """
         names = tuple(lessons or self.curriculum.lessons)
-        request = EvaluationRequest("full" if moves_curriculum else "micro", names, n_examples, greedy)
+        kind: Literal["full", "micro"] = "full" if moves_curriculum else "micro"
+        request = EvaluationRequest(kind, names, n_examples, greedy, held_out=held_out)
         self.plugins.emit.on_evaluation_start(state=self.run_state, request=request)
         key = key_for(key_of_step(self._key, self.step) if rng is None else rng, eval_type)
         scores: dict[str, float] = {}

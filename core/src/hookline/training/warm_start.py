@@ -1,11 +1,13 @@
 """Before reinforcement learning: epochs of supervised learning, until the policy solves enough for rewards to tell.
 
-A policy that never finds an answer is never rewarded, and learns nothing. So it is shown answers first, and only for as
-long as that takes: the phase ends on how many fresh problems the policy solves, not after so many steps.
+A policy that never finds an answer is never rewarded, and learns nothing. So it is shown answers first, and for as long
+as that takes: the phase ends on the share of problems that the policy solves, not after so many steps. These are
+problems of training: those that are held out have no part in the course of a run, and can be reported at its end.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +30,8 @@ __all__ = ["WarmStart", "WarmStartPhase"]
 
 EVALUATION: Final = "warm_start"
 
+logger = logging.getLogger("hookline.training")
+
 
 @dataclass
 class WarmStart:
@@ -36,13 +40,13 @@ class WarmStart:
     dataset: Sequence[Mapping[str, Any]]
     """Examples as the trainer takes them."""
     until: Mapping[str, float]
-    """The share of held-out problems solved at which the phase ends, by lesson; all of these lessons must reach it."""
+    """The share of problems solved at which the phase ends, by lesson; all of these lessons must reach it."""
     n_examples: int = 256
     """Problems of each of these lessons that are tried after each epoch."""
     steps_per_epoch: int = 16
     """Gradient steps between two tries; each epoch takes other examples by chance."""
-    max_epochs: int = 50
-    """The run fails when so many epochs were not enough."""
+    patience: int = 50
+    """Epochs without progress after which the phase ends all the same, with a warning. A slow one goes on."""
     batch_size: int = 128
     """Examples in each gradient step, over all ranks."""
     learning_rate: float = 1e-3
@@ -80,7 +84,9 @@ class WarmStartPhase:
             union_of_specs(losses)[0],
             name="warm start's dataset",
         )
-        self._epochs = 0
+        self._missing = sum(config.until.values())
+        """The sum of shares that the best epoch so far did not solve."""
+        self._epochs_without_progress = 0
         self.is_over = False
 
     def run_epoch(self, session: Session) -> None:
@@ -90,31 +96,42 @@ class WarmStartPhase:
             session.begin_step()
             session.end_step(self._learner.step(batch, session.state))
         session.end_train_phase()
-        self._epochs += 1
 
     def judge(self) -> None:
         """See whether it is enough, with the worker's weights, which must be the latest."""
-        solved = self._shares_solved()
-        if all(solved[lesson] >= share for lesson, share in self._config.until.items()):
-            self.is_over = True
-        elif self._epochs >= self._config.max_epochs:
-            missed = ", ".join(
-                f"{solved[lesson]:.0%} of {lesson} (of {u:.0%})" for lesson, u in self._config.until.items()
-            )
-            raise TrainingError(
-                f"after {self._epochs} epochs of warm start the policy solves {missed}: "
-                "give it more examples or epochs, or ask for less"
+        solved, until, patience = self._shares_solved(), self._config.until, self._config.patience
+        missing = sum(max(share - solved[lesson], 0.0) for lesson, share in until.items())
+        if missing < self._missing:
+            self._missing, self._epochs_without_progress = missing, 0
+        else:
+            self._epochs_without_progress += 1
+        self.is_over = missing == 0 or self._epochs_without_progress >= patience
+        if self.is_over and missing:
+            shares = ", ".join(f"{solved[lesson]:.0%} of {lesson} (of {share:.0%})" for lesson, share in until.items())
+            logger.warning(
+                "the warm start ends early: the policy solves %s, no more than %d epochs ago. Reinforcement learning "
+                "begins from there; if it is not rewarded, give the warm start other examples or another learning rate",
+                shares,
+                patience,
             )
 
     def _shares_solved(self) -> dict[str, float]:
         """The share of each lesson's problems, as the mean over ranks: the same on all of them."""
         lessons, ranks = list(self._config.until), self._learner.ranks
-        scores = self._worker.evaluate(lessons, n_examples=self._config.n_examples, eval_type=EVALUATION)
+        scores = self._worker.evaluate(
+            lessons, n_examples=self._config.n_examples, eval_type=EVALUATION, held_out=False
+        )
         own = torch.tensor([scores[f"inference.{EVALUATION}/{lesson}/success_rate"] for lesson in lessons])
         return dict(zip(lessons, (ranks.sum(own) / ranks.world_size).tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epochs": self._epochs, "is_over": self.is_over}
+        return {
+            "missing": self._missing,
+            "epochs_without_progress": self._epochs_without_progress,
+            "is_over": self.is_over,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._epochs, self.is_over = state["epochs"], state["is_over"]
+        self._missing = state["missing"]
+        self._epochs_without_progress = state["epochs_without_progress"]
+        self.is_over = state["is_over"]

@@ -63,7 +63,7 @@ class TextRunner:
 
     def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         problem_key, sample_key = jax.random.split(key)
-        problems = self._draw(problem_key, asked.n_examples, held_out=True)
+        problems = self._draw(problem_key, asked.n_examples, held_out=asked.held_out)
         arrays = self._sample(problems, asked.samples_per_problem, weights, sample_key, greedy=asked.greedy)
         episodes = self._episodes(problems, arrays)
         for episode in episodes[: asked.replays]:

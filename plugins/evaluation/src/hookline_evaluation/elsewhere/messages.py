@@ -107,7 +107,8 @@ def request_from_json(data: Any) -> EvaluationRequest:
             raise ValueError(f"a request has no {_shortened(name)}; known are {', '.join(sorted(known))}")
     values = dict(data)
     _check(values, "kind", lambda kind: kind in ("micro", "full"), "'micro' or 'full'")
-    _check(values, "greedy", lambda greedy: isinstance(greedy, bool), "true or false")
+    for name in ("greedy", "held_out"):
+        _check(values, name, lambda value: isinstance(value, bool), "true or false")
     _check(values, "lessons", _is_list_of(str), "a list of names")
     _check(values, "pass_at", _is_list_of(int), "a list of numbers")
     for name, least in {"n_examples": 1, "samples_per_problem": 1, "replays": 0, "seed": 0}.items():
