@@ -14,12 +14,14 @@ from hookline import PluginManager, hookimpl
 from hookline.plugins import HooklineError, PluginError
 from hookline.plugins.offers import DuplicateOfferError
 from hookline.plugins.settings import Settings
+from hookline.rollout.text import ArithmeticProblems, TextProblem
 from hookline.session import RunFolderError
 from hookline.training import RolloutConfig, Task, Trainer, TrainerConfig
 from hookline.training.config import as_plain_data, from_plain_data
 from hookline.training.errors import TrainerConfigError, TrainingError, UnknownTaskError
 from hookline.training.runs import rebuild_trainer, recorded_config
 from hookline.training.tasks import find_task
+from hookline.training.tasks.arithmetic import arithmetic
 from hookline.training.tasks.cartpole import cartpole
 
 
@@ -36,6 +38,29 @@ def test_a_task_makes_a_trainer_that_runs(hookline_manager: PluginManager) -> No
     assert find_task("cartpole", hookline_manager) is cartpole
     sizes = RolloutConfig(4, 8, minibatches=2, update_epochs=1)
     assert cartpole.trainer(hookline_manager, epochs=1, rollout=sizes).train().step == 2
+
+
+def test_no_run_of_arithmetic_looks_at_the_problems_that_it_is_reported_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = set()
+    draw = ArithmeticProblems.__call__
+
+    def noted(problems: ArithmeticProblems, generator: Any) -> TextProblem:
+        drawn.add(problems.part)
+        return draw(problems, generator)
+
+    monkeypatch.setattr(ArithmeticProblems, "__call__", noted)
+    sizes = RolloutConfig(2, samples_per_prompt=2, rollouts_per_epoch=50, minibatches=1, update_epochs=1)
+    shown = arithmetic.trainer(PluginManager(), epochs=1, threads=1, rollout=sizes)
+    shown.train()
+    played = arithmetic.trainer(PluginManager(), epochs=1, threads=1, rollout=sizes)
+    phases = played.loop.state_dict()
+    phases["warm_start"]["is_over"] = True
+    played.loop.load_state_dict(phases)
+    played.train()
+    assert shown.worker is not None
+    assert played.worker is not None
+    assert (shown.worker.step, played.worker.step) == (0, 50)
+    assert drawn == {"training"}
 
 
 def test_a_plugin_brings_tasks(hookline_manager: PluginManager) -> None:
