@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("jax")
 
-EPOCHS = {"cartpole": 12, "arithmetic": 30}
+EPOCHS = {"cartpole": 12, "arithmetic": 20}
 
-KILLS = {"cartpole": (-1, 5), "arithmetic": (8, 28)}
+KILLS = {"cartpole": (-1, 5), "arithmetic": (8, 17)}
 """The checkpoint after which each life ends; -1 for a life that ends before there is any. `arithmetic` is killed once
 within its warm start, and once in the phase after it."""
 

@@ -103,7 +103,8 @@ def test_what_a_page_in_a_browser_could_send_is_refused(serve: Serve) -> None:
     [
         ([], "the body must be an object with an id"),
         ({"id": "../../etc"}, "the body must be an object with an id"),
-        ({"id": "a", "request": {"n_exmaples": 3}}, "a request has no 'n_exmaples'; known are greedy, kind"),
+        ({"id": "a", "request": {"n_exmaples": 3}}, "a request has no 'n_exmaples'; known are greedy, held_out, kind"),
+        ({"id": "a", "request": {"held_out": "no"}}, "held_out must be true or false, got 'no'"),
         ({"id": "a", "request": {"n_examples": 10**9}}, "n_examples must be 1 to 1000000, got 1000000000"),
         ({"id": "a", "request": {"n_examples": True}}, "n_examples must be 1 to 1000000, got True"),
         ({"id": "a", "request": {"kind": "huge"}}, "kind must be 'micro' or 'full', got 'huge'"),
