@@ -17,7 +17,7 @@ import torch
 from hookline import PluginManager, hookimpl
 from hookline.policies import TransformerPolicy
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
-from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
+from hookline.rollout.text import CharacterTokenizer, TextProblem, arithmetic_lessons
 from hookline.testing import EventRecorder
 from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig
 from hookline.training.errors import TrainingError
@@ -27,7 +27,7 @@ from hookline_hookspecs import EvaluationRequest
 
 TOKENIZER = CharacterTokenizer("0123456789+=")
 LESSONS = arithmetic_lessons("addition-1", max_new_tokens=3)
-EXAMPLES = demonstrations([(f"{a}+{b}=", str(a + b)) for a in range(10) for b in range(10)], TOKENIZER)
+EXAMPLES = demonstrations([TextProblem(f"{a}+{b}=", str(a + b)) for a in range(10) for b in range(10)], TOKENIZER)
 
 
 def build(
