@@ -330,7 +330,7 @@ def test_faults_of_options_are_told_without_secrets(project: Path) -> None:
         "leaky.api_kye=hush-misspelt": "-o leaky.api_kye: unknown key 'api_kye' (did you mean 'api_key'?)",
         "laeky.api_key=hush-misspelt": "-o laeky.api_key: no installed plugin is called 'laeky' (did you mean 'leaky'?)",
         "api_key=hush-no-plugin": "-o api_key: is not of the form PLUGIN.KEY=VALUE",
-        "status.endpoint=https://me:hush-me@host/x": "'https://host/x' has a user or password in it",
+        "status.endpoint=https://me:hush-me@host/x": "endpoint has a user name or password in it",
     }
     result = hookline(project, "leak", *(word for option in wrong for word in ("-o", option)))
     assert result.returncode == 1

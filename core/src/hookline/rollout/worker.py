@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +13,6 @@ from hookline.hooks.hook import Hook
 from hookline.hooks.manager import RESULTS, HookManager
 from hookline.hooks.random_keys import key_for, key_of_step
 from hookline.plugins import PluginManager
-from hookline.plugins.faults import exits_as_errors
 from hookline.plugins.offers import gather_offers
 from hookline.policies import MLPPolicy, TransformerPolicy, check_weights, to_jax
 from hookline.rollout.buffer import RolloutBuffer
@@ -130,8 +128,7 @@ class RolloutWorker:
         lesson_id = self.lesson_id = self.curriculum.sample(float(chance.lesson))
         context = self._lesson_context(chance.on_rollout_start, lesson_id)
         self.plugins.emit.on_rollout_start(context=context)
-        with _playing(lesson_id):
-            rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout)
+        rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout)
         rollout.weights_version = self.weights_version
         self.step += 1
         if "mean_reward" in rollout.stats:
@@ -261,8 +258,7 @@ class RolloutWorker:
         own = self._weights if weights is None else to_jax(weights)
         episodes: dict[str, list[Episode]] = {}
         for name in names:
-            with _playing(name):
-                episodes[name] = self._runners[name].evaluate(own, key_for(key, name), request)
+            episodes[name] = self._runners[name].evaluate(own, key_for(key, name), request)
         return episodes
 
     def heed_evaluation(self, success_rates: Mapping[str, float]) -> None:
@@ -318,7 +314,3 @@ class RolloutWorker:
         if lesson_id in self._last_rewards:
             metadata["reward"] = self._last_rewards[lesson_id]
         return HookContext(self, self.step, key, lesson_id, metadata)
-
-
-def _playing(lesson: str) -> AbstractContextManager[None]:
-    return exits_as_errors(f"the environment of lesson {lesson!r}")
