@@ -95,10 +95,14 @@ class RemoteEvaluation:
 
     def _call(self, client: HTTPClient, method: str, path: str, content: object = None) -> dict[str, Any]:
         """One call, made again with growing pauses for as long as the server is away or busy."""
-        from hookline.http.retries import Backoff, with_retries
+        from hookline.http.retries import Backoff, RequestError, with_retries
 
         def call() -> Any:
-            return client.ask(method, path, content, seconds=min(CALL_SECONDS, self._seconds_left()))
+            try:
+                return client.ask(method, path, content, seconds=min(CALL_SECONDS, self._seconds_left()))
+            except RequestError:
+                self._seconds_left()  # a call that was cut short by the end of the evaluation's time says so
+                raise
 
         reply = with_retries(call, Backoff(0.2, 10.0), seconds=self._seconds_left(), stopped=self._stopped)
         if not isinstance(reply, dict):
