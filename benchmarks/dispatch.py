@@ -2,7 +2,7 @@
 
     python benchmarks/dispatch.py [--json FILE]
 
-The first table sets an event that nobody listens to, or whose implementations are not due, beside a bare method call.
+The first table sets an event without implementations, or with none due, beside a bare method call.
 The second sets a notify event beside the callbacks of pluggy and three trainers, each calling as many empty bodies.
 It takes about half a minute. Promises that were not kept are marked, and are no error: a machine may be busy.
 """

@@ -41,7 +41,7 @@ def best_of_rounds(
     turns = list(contenders)
     shuffle = random.Random(0).shuffle
     for _ in range(rounds):
-        shuffle(turns)  # so that nobody always comes after the one that empties the caches
+        shuffle(turns)  # so that no contender always comes after the one that empties the caches
         for name in turns:
             best[name] = min(best[name], contenders[name].timeit(executions[name]) / executions[name])
     return best

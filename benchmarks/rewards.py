@@ -123,7 +123,7 @@ def best_times(ways: list[tuple[Callable[[], Any], Callable[[Any], Any]]], round
     for _ in range(rounds):
         for index, (prepare, way) in enumerate(ways):
             for prepared in [prepare() for _ in range(3)]:
-                gc.disable()  # as timeit does: nobody collects the garbage of another within their own time
+                gc.disable()  # as timeit does: no contender collects another's garbage within its own time
                 start = time.perf_counter()
                 way(prepared)
                 best[index] = min(best[index], time.perf_counter() - start)

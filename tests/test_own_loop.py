@@ -1,4 +1,4 @@
-"""`examples/own_loop.py`: a loop of somebody's own, with all installed plugins for about ten lines."""
+"""`examples/own_loop.py`: a user's own loop, with all installed plugins for about ten lines."""
 
 from __future__ import annotations
 

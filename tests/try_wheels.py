@@ -70,7 +70,7 @@ def build(projects: list[str]) -> dict[str, str]:
              str(ROOT / project)],
             check=True,
         )  # fmt: skip
-    # Installed by path, so that nobody else's package of the same name can come in their place.
+    # Installed by path, so that no other package of the same name can come in their place.
     return {wheel.name.split("-")[0].replace("_", "-"): str(wheel) for wheel in sorted(WHEELS.glob("*.whl"))}
 
 

@@ -51,7 +51,7 @@ def test_calls_of_a_short_while_wait_for_each_other(
     emit_step(hookline_manager, TrainerState(step=0))
     assert not recorder.started.wait(0.2)
     emit_step(hookline_manager, TrainerState(step=1))
-    assert hookline_manager.drain() == []  # whoever waits for them, they do not keep waiting
+    assert hookline_manager.drain() == []  # a caller that waits for them is not kept waiting
     assert [step for step, _ in recorder.seen] == [0, 1]
 
 

@@ -1,6 +1,6 @@
 """Every code block of the document on loggers and hooks, with only its import lines changed, against a real server.
 
-The document's endpoints are names and ports that are nobody's here. The test stands in for the network: the names
+The document's endpoints are names and ports that do not exist here. The test stands in for the network: the names
 resolve to loopback, and connections to their ports reach the test's server. The blocks are not touched for that.
 """
 

@@ -182,7 +182,7 @@ def test_faults_of_plugins_are_shown_when_the_session_ends(capsys: pytest.Captur
 
 
 def test_any_state_with_counters_will_do(hookline_manager: PluginManager) -> None:
-    """A plugin that runs under our trainer must run under a state built by somebody else."""
+    """A plugin that runs under our trainer must run under a state of another class."""
 
     class SomebodyElses:
         epoch = 0

@@ -1,4 +1,4 @@
-"""Numbers: plugins offer theirs, and reports go to whoever wants them."""
+"""Numbers: plugins add theirs to a report, and every report is announced."""
 
 from __future__ import annotations
 

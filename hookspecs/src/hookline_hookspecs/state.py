@@ -27,7 +27,7 @@ class FrozenDict(dict[str, Any]):
 class Shared(dict[str, dict[str, Any]]):
     """A dictionary of values per plugin: `state.shared["checkpoint"]["latest"]`.
 
-    A plugin writes under its own name and reads under others'. A namespace nobody has written to is empty.
+    A plugin writes under its own name and reads under others'. A namespace without values is empty.
     """
 
     def __missing__(self, namespace: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A folder of checkpoints that somebody else has made can run no code, and reach nothing outside of itself."""
+"""A folder of checkpoints from elsewhere can run no code, and reach nothing outside of itself."""
 
 import hashlib
 import json

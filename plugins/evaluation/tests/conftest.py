@@ -36,7 +36,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def endless(run_dir: Path) -> Path:
-    """A checkpoint whose evaluation does not come to an end: whoever reads its weights waits for a writer."""
+    """A checkpoint whose evaluation does not come to an end: reading its weights waits for a writer."""
     folder = run_dir / "checkpoints" / "epoch-000004"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""Evaluations by a server of somebody's, which answers as the test says."""
+"""Evaluations by a server that answers as the test says."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def test_nothing_of_what_was_reported_is_lost_to_a_kill_once_the_writer_has_look
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == b"reported\n"
-        # Nobody ends the run and nobody asks for anything to be written: it is there all the same.
+        # The run is not ended and nothing is flushed by hand: it is there all the same.
         eventually(lambda: read("SELECT count(*) FROM metrics WHERE name LIKE 'train/%'") == [(2000,)])
     finally:
         child.kill()

@@ -1,4 +1,4 @@
-"""With the real wandb, offline or with nobody at the other end."""
+"""With the real wandb, offline or without a server."""
 
 import json
 import logging

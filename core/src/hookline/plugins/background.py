@@ -38,7 +38,7 @@ def _freeze(value: Any) -> Any:
         return frozen()
     if isinstance(value, (dict, list)):
         return value.copy()
-    # A state of somebody else's making has counters too, and they too will have moved on.
+    # A state of another class has counters too, and they too will have moved on.
     return copy.copy(value) if hasattr(value, "step") and hasattr(value, "epoch") else value
 
 
@@ -177,7 +177,7 @@ class Background:
     def _start_worker(self, plugin: str) -> BackgroundWorker:
         with self._lock:
             if not self._workers:
-                # Whoever forgets `close` still gets the work done before the interpreter ends.
+                # Without a call of `close` the work is still done before the interpreter ends.
                 atexit.register(self.close)
             if plugin not in self._workers:
                 self._workers[plugin] = BackgroundWorker(plugin, self._capacity, self._run, self._faults.drop)

@@ -181,7 +181,7 @@ class PluginManager(pluggy.PluginManager):
         for caller in self.get_hookcallers(self.get_plugin(name)) or ():
             event = self._events.get(caller.name)
             if event is None:
-                continue  # an optional hook that nobody has declared
+                continue  # an optional hook that no hookspec declares
             own = [hookimpl for hookimpl in caller.get_hookimpls() if hookimpl.plugin_name == name]
             for hookimpl in own:
                 schedule = _schedule_of(hookimpl, event.name, overrides)
@@ -297,7 +297,7 @@ class PluginManager(pluggy.PluginManager):
         self._background.raise_late_failures()
         caller: pluggy.HookCaller = getattr(self.hook, event.name)
         if self._inner_hookexec != self._execute and not keep_results:
-            # Somebody watches all calls, by pluggy's monitoring: go the way that they watch.
+            # All calls are watched by pluggy's monitoring, which sees pluggy's way alone.
             return self._dispatcher.forward(event, lambda arguments: caller(**arguments))
         called = self._called(event, caller.get_hookimpls())
         return self._dispatcher.compile(event, called, globals_, keep_results=keep_results)

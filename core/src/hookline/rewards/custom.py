@@ -88,7 +88,7 @@ def _score_problem(value: Any) -> str | None:
 
 
 def check_weights(weights: Mapping[str, float], rewards: Mapping[str, Column]) -> None:
-    """Raise for a weight whose reward nobody gives."""
+    """Raise for a weight of a reward that does not exist."""
     for name in weights:
         if name not in rewards:
             known = did_you_mean(name, rewards)

@@ -84,7 +84,7 @@ class FeatureTable:
         """What was found of some phrases, and of all that were requested, in the responses."""
         if phrases in self._automaton:
             return self._matches
-        # Somebody asks who has not said so before the read: a pass of their own.
+        # Not requested in advance: scan again.
         return automaton_for((phrases,)).scan(self._block)
 
     def in_prompts(self, phrases: PhraseList) -> tuple[PhraseMatches, npt.NDArray[np.int64]]:

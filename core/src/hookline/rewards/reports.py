@@ -1,4 +1,4 @@
-"""Verdicts on a batch as columns. A report for one episode is made when somebody looks at it.
+"""Verdicts on a batch as columns. The report of one episode is made when it is read.
 
 `verify_episodes` may return a plain list of reports or a `ReportColumn`; the latter is what makes verifying thousands
 of episodes cost little more than the arithmetic.

@@ -88,7 +88,7 @@ class Curriculum:
             self.record_success_rate(lesson_id, share)
 
     def record_success_rate(self, lesson_id: str, rate: float) -> None:
-        """Take note of the share of successes in an evaluation that somebody else has made."""
+        """Take note of the share of successes in an evaluation made elsewhere."""
         self._standing(lesson_id).evaluated_success = rate
 
     def has_levelled_off(self, lesson_id: str) -> bool:

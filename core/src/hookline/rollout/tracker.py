@@ -21,7 +21,7 @@ class Entry:
 
 
 class Tracker:
-    """Keeps what was logged since it was last drained, the latest entries if nobody drains it."""
+    """Keeps what was logged since it was last drained; the latest entries where it is not drained."""
 
     def __init__(self, capacity: int = 10_000) -> None:
         self._entries: deque[Entry] = deque(maxlen=capacity)
@@ -37,7 +37,7 @@ class Tracker:
         self.latest.update(metrics)
 
     def drain(self) -> list[Entry]:
-        """The entries that nobody has taken yet."""
+        """The entries that were not taken yet."""
         entries = list(self._entries)
         self._entries.clear()
         return entries

@@ -142,7 +142,7 @@ class RolloutWorker:
         return rollout
 
     def take_rollouts(self) -> list[Rollout]:
-        """The rollouts that `run` has made and nobody has taken, oldest first, without those that are too stale."""
+        """The rollouts of `run` that were not taken yet, oldest first, without those that are too stale."""
         return self._buffer.take()
 
     @property
@@ -152,7 +152,7 @@ class RolloutWorker:
 
     @property
     def overflowed_rollouts(self) -> int:
-        """How many rollouts were dropped because nobody took them in time."""
+        """How many rollouts were dropped because they were not taken in time."""
         return self._buffer.dropped_full
 
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
@@ -262,7 +262,7 @@ class RolloutWorker:
         return episodes
 
     def heed_evaluation(self, success_rates: Mapping[str, float]) -> None:
-        """Let the success rates of lessons in an evaluation by somebody else decide on lessons that graduate."""
+        """Let the success rates of lessons in an evaluation made elsewhere decide on lessons that graduate."""
         for name, rate in success_rates.items():
             self.curriculum.record_success_rate(name, rate)
         self._update_curriculum()

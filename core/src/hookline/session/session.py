@@ -53,7 +53,7 @@ class Session:
         """What the run goes on from, such as a `CheckpointRecord`; None for one that begins anew."""
         self.final_val_loss: float | None = None
         """The loss of the validation at the last step; None as long as there was none."""
-        # A state of somebody else's making may know nothing of folders and resuming.
+        # A state of another class may have no folder and no resume flag.
         self._resume: bool = getattr(state, "resume", False)
         self._rollouts = rollouts
         self._write_config: Callable[[], None] = lambda: None

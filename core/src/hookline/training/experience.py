@@ -53,7 +53,7 @@ class Experience:
         return torch.Size(self.grid).numel()
 
     def fill(self, arrays: Mapping[str, Tensor], grid: tuple[int, ...]) -> None:
-        """Begin a new epoch with the arrays that rollouts brought. Those that nobody asked for are left out."""
+        """Begin a new epoch with the arrays that rollouts brought. Those that no loss asked for are left out."""
         self.grid = tuple(grid)
         self._fields = {}
         for name, field in self.spec.items():

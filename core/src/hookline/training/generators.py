@@ -14,7 +14,7 @@ __all__ = ["restore_generators", "seed_generators", "take_generators"]
 
 
 def seed_generators(seed: int) -> None:
-    """Set the generators that belong to nobody in particular: Python's, NumPy's and torch's on all devices."""
+    """Seed the global generators: Python's, NumPy's and torch's on all devices."""
     random.seed(seed)
     np.random.seed(seed)  # environments and datasets of others may draw from it
     torch.manual_seed(seed)

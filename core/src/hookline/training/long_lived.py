@@ -16,7 +16,7 @@ def long_lived_left_out() -> Iterator[Callable[[], None]]:
     Frameworks bring half a million objects. To look through them takes a sixth of a second, in the middle of training
     and again whenever enough has been allocated; all that a run makes and drops by itself is soon looked through.
     """
-    # Somebody who has frozen objects already knows what they are doing, and would not want them thawed in the end.
+    # Objects that the user's code has frozen must stay frozen in the end.
     is_ours = gc.get_freeze_count() == 0
     is_done = False
 

@@ -53,7 +53,7 @@ class PolicyEvaluator:
         asked = _of_lessons(request, worker)
         _check(asked)
         key = key_for(jax.random.key(asked.seed), "evaluation")
-        # Environments and checkers of others may draw from the generators that belong to nobody in particular.
+        # Environments and checkers of others may draw from the global generators.
         generators = take_generators()
         try:
             seed_generators(asked.seed)

@@ -42,7 +42,7 @@ class Ranks:
             _join(self._timeout_seconds)
 
     def leave(self) -> None:
-        """End the threads that talk to the other ranks. A group that somebody else has made stays."""
+        """End the threads that talk to the other ranks. A group that was made elsewhere stays."""
         if self.world_size > 1:
             _leave()
 

@@ -19,7 +19,7 @@ class Resumable(Protocol):
 
 
 class ResumePoint:
-    """Whoever saves checkpoints asks all plugins for their state: this one answers for the trainer."""
+    """A checkpoint holds the state of every plugin; this one answers for the trainer."""
 
     critical = True  # a run that goes on from half of a state is not the same run
 

@@ -62,7 +62,7 @@ def _changed_as_recorded(config: T, recorded: Mapping[str, Any], where: str) -> 
 def rebuild_trainer(run_dir: Path, plugins: PluginManager | None = None) -> Trainer:
     """The trainer that a run in `run_dir` had at its beginning, with fresh weights and no folder of its own.
 
-    :param plugins: where its events go, and where its task is looked for if it is a plugin's; by default to nobody.
+    :param plugins: where its events go, and where its task is looked for if it is a plugin's; by default to no plugin.
     """
     plugins = plugins or PluginManager()
     config = read_config(run_dir)

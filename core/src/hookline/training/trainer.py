@@ -93,7 +93,7 @@ class Trainer:
         self.worker = worker
         self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset, rewards, warm_start)
         self._hooks = AddedHooks(self.plugins, self.state, self.worker)
-        # A warm start ends when it has done its work, and nobody knows when that is.
+        # A warm start ends when the policy solves enough, after an unknown number of steps.
         self.state.total_steps = None if warm_start is not None else config.epochs * self.loop.steps_per_epoch
         self._restored_from: str | None = None
         self._progress_of_ranks: list[dict[str, Any]] | None = None
@@ -224,7 +224,7 @@ class Trainer:
             )
 
     def _share_progress(self) -> None:
-        """Know all ranks' progress before the epoch ends: whoever saves it then is on rank 0 alone, and cannot ask."""
+        """Gather all ranks' progress before the epoch ends: checkpoints are saved on rank 0 alone, which cannot ask."""
         if self.ranks.world_size > 1:
             self._progress_of_ranks = self.ranks.gather(self._own_progress())
 

@@ -1,7 +1,7 @@
 """Arrays as a safetensors file: copied into memory that the next ones reuse, and made from what such a file holds.
 
 The format is written here rather than by the `safetensors` package so that a snapshot is one copy, straight to where
-the writer takes it from. Reading is left to the package: it knows all that a file of somebody else's can be wrong in.
+the writer takes it from. Reading is left to the package: it knows all that can be wrong in a file from elsewhere.
 """
 
 from __future__ import annotations

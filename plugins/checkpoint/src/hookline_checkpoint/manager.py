@@ -1,4 +1,4 @@
-"""`CheckpointManager`: the checkpoints of one run, for whoever decides when to save and when to resume."""
+"""`CheckpointManager`: the checkpoints of one run; its caller decides when to save and when to resume."""
 
 from __future__ import annotations
 

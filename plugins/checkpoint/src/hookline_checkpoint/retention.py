@@ -56,7 +56,7 @@ class Retention:
         self._lock = threading.Lock()
 
     def hold(self, path: Path) -> None:
-        """Leave a checkpoint alone until `release`, since somebody reads it."""
+        """Leave a checkpoint alone until `release`, since it is being read."""
         with self._lock:
             self._in_use.add(path)
 

@@ -18,7 +18,7 @@ A folder is named after the epoch that had ended when it was saved. `state.json`
                 generators, the order of the data, the curriculum and the environments
 
 and `manifest.json` is {"format": "hookline-checkpoint", "version": 1, "files": {NAME: {"size": bytes, "sha256": hex}}}.
-There is no pickle: reading a checkpoint runs no code of whoever wrote it. No name in a file is ever used as a path, and
+There is no pickle: reading a checkpoint runs no code from it. No name in a file is ever used as a path, and
 no symbolic link below `checkpoints/` is followed: reading and removing stay within the folder.
 
 **Valid** is a folder whose manifest names the three other files, each with the size and hash that it has. Nothing else

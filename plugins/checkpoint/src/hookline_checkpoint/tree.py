@@ -49,7 +49,7 @@ def _split(node: object, path: tuple[object, ...], what: str, arrays: Arrays) ->
         return node if math.isfinite(node) else {"float": str(node)}
     if isinstance(node, dict):
         return {"dict": [[_key(k, path, what), _split(v, (*path, k), what, arrays)] for k, v in node.items()]}
-    # Not a named tuple: it would come back as a plain one, and whoever reads it by name would fail far from here.
+    # Not a named tuple: it would come back as a plain one, and reading it by name would fail far from here.
     if isinstance(node, list) or type(node) is tuple:
         kind = "list" if isinstance(node, list) else "tuple"
         return {kind: [_split(value, (*path, index), what, arrays) for index, value in enumerate(node)]}

@@ -50,7 +50,7 @@ class Uploads:
             return False
         self._last = record.epoch
         retention.hold(record.path)
-        # A daemon: the end of the process waits for a checkpoint to be on disk, not for somebody's server.
+        # A daemon: the end of the process waits for a checkpoint to be on disk, not for a server.
         self._thread = threading.Thread(
             target=self._upload, args=(record, wandb_run, retention), name="hookline-checkpoint-upload", daemon=True
         )

@@ -50,8 +50,7 @@ class EvaluationHook(TrainerHook):
     ) -> None:
         """Evaluate at intervals.
 
-        Where checkpoints are, and what becomes of scores and replays, goes through the events, whoever saves and
-        records: the other arguments are for subclasses.
+        Checkpoints, scores and replays go through the events; the other arguments are for subclasses.
         """
         del checkpoint_hook, stats_client, wandb_run
         if self._evaluation is not None:

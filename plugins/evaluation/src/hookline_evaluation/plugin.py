@@ -134,7 +134,7 @@ class Evaluation:
             self._has_said_that_nobody_answers = True
             # Nothing is wrong: a run that learns from a dataset has no lessons to play, and its validation tells more.
             logger.info(
-                "the policy is not evaluated, since nobody gave scores in evaluate_policy: a trainer that makes no "
+                "the policy is not evaluated, since no plugin gave scores in evaluate_policy: a trainer that makes no "
                 "rollouts has no lessons to play. Register a plugin that does, or disable the plugin 'evaluation'"
             )
 

@@ -15,7 +15,7 @@ __all__ = ["Gatherer"]
 class Gatherer:
     """Merges the numbers of one moment; what was gathered once is not gathered again.
 
-    :param emit: asks other plugins for theirs; None where nobody can be asked.
+    :param emit: asks other plugins for theirs; None where no plugin can be asked.
     """
 
     def __init__(self, emit: Emit | None = None) -> None:

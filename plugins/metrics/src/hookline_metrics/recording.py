@@ -51,7 +51,7 @@ class Recording:
         progress = open_progress(options.progress)
         self._companion = Companion(self.moment, folder, progress, options.system_every, self._record_now)
         self._is_over = False
-        # Whoever never says that the run is over still gets all that was reported.
+        # A run whose end is never announced still has all that was reported.
         atexit.register(self._end_at_exit)
 
     def record(

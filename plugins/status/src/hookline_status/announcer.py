@@ -162,7 +162,7 @@ class Announcer:
     def _open(self, state: TrainerState) -> Reporter:
         reporter = self._reporter
         if reporter is None:
-            # Not at the module's head: whoever lists plugins has no use for a database and threads.
+            # Not at the module's head: listing plugins needs no database and no threads.
             from hookline_status.delivery import Delivery
 
             self._pulse = self._new_pulse()

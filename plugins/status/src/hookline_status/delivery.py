@@ -148,4 +148,4 @@ def close_all(seconds: float | None = None) -> None:
         delivery.wait_closed()
 
 
-atexit.register(close_all)  # for runs that nobody has told the end of
+atexit.register(close_all)  # for runs whose end is never announced

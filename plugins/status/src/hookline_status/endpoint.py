@@ -1,6 +1,6 @@
 """Where messages go: an http or https address, and which machines it may lead to.
 
-An address comes from a config file, and whoever can write that file could have the training machine talk to services
+An address comes from a config file, and a writer of that file could have the training machine talk to services
 that trust it for where it stands: a cloud's metadata service hands out credentials to anyone who asks from inside. Such
 addresses, and all link-local ones, are refused unless the user allows them. Names are judged by the addresses that they
 resolve to at the moment of connecting, and the connection is made to the address that was judged.

@@ -50,7 +50,7 @@ class Entry:
 
 
 class StatusFile:
-    """The entries of one run. The file always is a complete one, whenever somebody reads it."""
+    """The entries of one run. A reader of the file always sees a complete one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -21,7 +21,7 @@ class Options:
     """What the user can say of the status."""
 
     component: str = "hookline"
-    """Names the run to whoever watches it, in every entry and message."""
+    """Names the run in every entry and message."""
     endpoint: str | None = None
     """An http or https address that is told of the run. None for the file alone."""
     heartbeat_seconds: float = 30.0

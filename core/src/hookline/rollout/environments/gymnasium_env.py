@@ -29,7 +29,7 @@ def gymnasium_names() -> list[str]:
 
 
 def factory_of(environment_id: str) -> Factory:
-    """A function that makes the environment with this id; an id that nobody registered is an error now, not later."""
+    """A function that makes the environment with this id; an unregistered id is an error now, not later."""
     gymnasium = require("gymnasium", f"environment {environment_id!r}")
     try:
         gymnasium.spec(environment_id)

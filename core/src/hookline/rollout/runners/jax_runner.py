@@ -59,7 +59,7 @@ class JaxRunner:
                 steps=self._steps,
                 max_episode_steps=self._lesson.max_episode_steps,
             )
-        # Copies that belong to nobody else: torch and MLX may write into what they take over.
+        # Copies of their own memory: torch and MLX may write into what they take over.
         arrays = {name: np.array(array) for name, array in record.items()}
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         return control_rollout(self._lesson.lesson_id, self._environment.name, arrays, returns, lengths)

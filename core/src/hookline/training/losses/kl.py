@@ -1,7 +1,7 @@
 """`kl`: keeps the policy near the one that the run began with.
 
 That policy is as large as the one that is trained and never changes, so a checkpoint holds its fingerprint only:
-whoever resumes a run hands in what the run began with, and is told when it is something else.
+a resumed run is given the policy that it began with, and any other is an error.
 """
 
 from __future__ import annotations

@@ -39,6 +39,6 @@ def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> Answer:
             trainer.worker.close()
     if result is None:
         raise EvaluationError(
-            f"nobody can evaluate {checkpoint}: its run learns from a dataset, and no plugin gave scores"
+            f"{checkpoint} cannot be evaluated: its run learns from a dataset, and no plugin gave scores"
         )
     return Answer.of(result)

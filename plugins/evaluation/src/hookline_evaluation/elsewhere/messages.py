@@ -1,4 +1,4 @@
-"""What is said to whoever evaluates a checkpoint, and what comes back; both as JSON."""
+"""The request and the answer of an evaluation elsewhere, as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hookline_hookspecs import EvaluationRequest, EvaluationResult
 __all__ = ["Answer", "PendingEvaluation", "Ticket", "request_from_json", "request_to_json"]
 
 MOST_EPISODES = 1_000_000
-"""More of any kind are taken for a mistake, or for somebody who means harm."""
+"""More of any kind are taken for a mistake or an attack."""
 
 
 @dataclass(frozen=True)

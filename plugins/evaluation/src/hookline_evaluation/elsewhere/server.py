@@ -236,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _check_caller(self) -> None:
         token = self.server.token
         if token is None:
-            # Without a token, a name that somebody else's page has resolved to this machine must not do.
+            # Without a token, a name that a web page has resolved to this machine must be refused.
             try:
                 host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
             except ValueError:  # of what looks like an IPv6 address and is none

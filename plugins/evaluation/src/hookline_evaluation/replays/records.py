@@ -94,7 +94,7 @@ def plain(value: Any) -> Any:
 
 def _plain_array(array: Any) -> Any:
     """An array as lists. All at once: an episode has thousands of numbers, and training waits for them."""
-    import numpy  # not at the module's head: whoever lists plugins has no arrays
+    import numpy  # not at the module's head: listing plugins needs no arrays
 
     numbers = numpy.asarray(array)
     if numbers.dtype.kind != "f" or numbers.ndim == 0:

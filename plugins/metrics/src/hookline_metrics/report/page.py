@@ -79,7 +79,7 @@ def _body(run: RunReader, output: Path) -> Iterator[str]:
     yield from _replays(run.folder, output)
     yield _final_numbers(run)
     if run.config:
-        # Written without secrets; whoever made the file by other means may not have thought of them.
+        # A run writes the file without secrets; one made by other means may have some.
         config = json.dumps(redact(run.config), indent=2, ensure_ascii=False)
         yield f"<section><details><summary>Configuration</summary><pre>{escape(config)}</pre></details></section>"
 

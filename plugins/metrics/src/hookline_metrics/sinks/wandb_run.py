@@ -79,7 +79,7 @@ def open_wandb(run: Run, options: Options) -> WandbSink:
 
 
 def _start_online(wandb: Any, run: Run, options: Options) -> Any | None:
-    # Asked for a key on a terminal, wandb would wait for an answer that nobody expects to give.
+    # Asked for a key on a terminal, wandb would wait for an answer.
     if not wandb.api.api_key:
         logger.warning("wandb knows no API key: the run is kept offline. `wandb login` once, then `wandb sync`")
         return None

@@ -1,6 +1,6 @@
 """`SinkWorker`: one sink, one thread, and a bounded queue that the training thread appends to.
 
-The training thread pays for one `deque.append`. It wakes nobody: the worker looks by itself a few times a second, and
+The training thread pays for one `deque.append`. It wakes no thread. The worker looks by itself a few times a second and
 takes all that has come since in one go. Only a flush, which a checkpoint asks for, has it look at once.
 """
 
