@@ -38,7 +38,7 @@ def test_an_example_runs_and_says_what_it_found(name: str, tmp_path: Path) -> No
         text=True,
         cwd=tmp_path,
         env=environ,
-        timeout=110,
+        timeout=500,
         check=False,
     )
     assert result.returncode == 0, result.stderr

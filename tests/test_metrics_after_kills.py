@@ -92,7 +92,7 @@ def train(folder: Path, *arguments: str) -> int:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=500,
     )
     assert run.returncode in (0, -9), run.stderr
     return run.returncode

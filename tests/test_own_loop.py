@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "own_loop.py"
 
 
 def run(code: list[str], cwd: Path) -> str:
-    result = subprocess.run([sys.executable, *code], capture_output=True, text=True, cwd=cwd, timeout=100, check=False)
+    result = subprocess.run([sys.executable, *code], capture_output=True, text=True, cwd=cwd, timeout=500, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

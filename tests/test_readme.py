@@ -24,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environ, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environ, timeout=500, check=False)
 
 
 def test_the_loop_of_your_own_leaves_the_files_that_the_readme_names(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def run(folder: Path, part: str, *, fails: bool = False) -> str:
         [sys.executable, *torchrun],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PART": part},

@@ -237,7 +237,7 @@ def hookline(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         "HOOKLINE_OPTIONS": f"leaky.auth.header={OPTIONS['variable']}",
     }
     return subprocess.run(
-        [HOOKLINE, *arguments], cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=120
+        [HOOKLINE, *arguments], cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=500
     )
 
 

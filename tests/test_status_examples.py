@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def run(name: str, cwd: Path) -> str:
     command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=100, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=500, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -47,7 +47,7 @@ class Environment:
             capture_output=True,
             text=True,
             cwd=self.folder,
-            timeout=110,
+            timeout=500,
             check=False,
         )
         assert result.returncode == 0, result.stdout + result.stderr

@@ -20,7 +20,7 @@ HOOKLINE = str(Path(sys.executable).with_name("hookline"))
 
 def train(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [HOOKLINE, "train", *arguments], capture_output=True, text=True, cwd=cwd, timeout=110, check=False
+        [HOOKLINE, "train", *arguments], capture_output=True, text=True, cwd=cwd, timeout=500, check=False
     )
 
 
@@ -49,7 +49,7 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
         assert run.poll() is None
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=100)
+    _, errors = run.communicate(timeout=500)
     assert run.returncode == 130, errors
     assert f"Go on with hookline train cartpole --run-dir run --resume {' '.join(started)}\n" in errors
     assert "Traceback" not in errors
@@ -125,7 +125,7 @@ def test_ctrl_c_while_torch_is_imported_is_answered_in_a_line(tmp_path: Path) ->
     assert run.stdout is not None
     assert run.stdout.readline() == "importing\n"
     run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=100)
+    _, errors = run.communicate(timeout=500)
     assert (run.returncode, errors) == (130, "stopped before the run began.\n")
 
 

@@ -25,7 +25,7 @@ class Recorder:
     def post_training_step(self, state: TrainerState, report_data: dict[str, Any]) -> None:
         self.started.set()
         if self.gate is not None:
-            assert self.gate.wait(20)
+            assert self.gate.wait(500)
         self.seen.append((state.step, threading.current_thread().name))
 
 
@@ -62,7 +62,7 @@ def test_many_calls_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> Non
     manager.register(recorder, "recorder")
     for step in range(2):
         emit_step(manager, TrainerState(step=step))
-    assert recorder.started.wait(20)
+    assert recorder.started.wait(500)
     manager.close()
     assert not manager.faults.dropped
 
@@ -132,7 +132,7 @@ def test_a_full_queue_drops_the_oldest_call_and_counts_it() -> None:
     with PluginManager(background_capacity=3) as manager:
         manager.register(recorder, "slow")
         emit_step(manager, TrainerState(step=0))
-        assert recorder.started.wait(20)
+        assert recorder.started.wait(500)
         for step in range(1, 8):
             emit_step(manager, TrainerState(step=step))
         gate.set()
@@ -159,7 +159,7 @@ def test_a_plugin_that_hangs_is_given_up_at_the_deadline(caplog: pytest.LogCaptu
     manager.register(recorder, "hanging")
     for step in range(3):
         emit_step(manager, TrainerState(step=step))
-    assert recorder.started.wait(20)
+    assert recorder.started.wait(500)
     manager.close()
     gate.set()
     assert "plugin 'hanging' was not done with its background work after 0.1 s" in caplog.text
@@ -240,11 +240,11 @@ def test_a_plugin_that_is_unregistered_finishes_what_it_was_sent(hookline_manage
     hookline_manager.register(recorder, "recorder")
     for step in range(3):
         emit_step(hookline_manager, TrainerState(step=step))
-    assert recorder.started.wait(20)
+    assert recorder.started.wait(500)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "hookline-recorder"]
     hookline_manager.unregister(recorder)
     gate.set()
-    thread.join(20)
+    thread.join(500)
     assert [step for step, _ in recorder.seen] == [0, 1, 2]
 
 
@@ -264,7 +264,7 @@ manager = PluginManager()
 manager.register(Slow())
 manager.emit.on_training_complete(state=TrainerState())
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=True)
     assert result.stdout.split() == ["done"]
 
 

@@ -16,7 +16,7 @@ from hookline.cli import main
 def run(*command: str, path: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        command, capture_output=True, text=True, env=environ, cwd=path.parent, timeout=120, check=False
+        command, capture_output=True, text=True, env=environ, cwd=path.parent, timeout=500, check=False
     )
 
 

@@ -70,7 +70,7 @@ def test_of_two_ranks_only_the_first_tells(status_server: Any, tmp_path: Path) -
     def run() -> subprocess.CompletedProcess[str]:
         status_server.messages.clear()
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=50, check=False, env=environ, cwd=tmp_path
+            command, capture_output=True, text=True, timeout=500, check=False, env=environ, cwd=tmp_path
         )
 
     result = run()

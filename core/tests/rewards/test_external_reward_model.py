@@ -126,7 +126,7 @@ def test_episodes_are_sent_with_their_reference_and_rewards_come_back(server: Re
 
 def side_by_side(server: RewardServer, workers: int) -> None:
     """Have the server answer only when so many requests are there at once."""
-    everyone_is_here = threading.Barrier(workers, timeout=60)
+    everyone_is_here = threading.Barrier(workers, timeout=500)
 
     def wait_for_the_others(found: list[dict[str, Any]]) -> Answer:
         everyone_is_here.wait()

@@ -440,7 +440,7 @@ def test_workers_do_not_outlive_a_killed_coordinator_while_an_environment_hangs(
         assert [coordinator.stderr.readline() for _ in range(2)] == ["hung\n"] * 2
         coordinator.kill()
         # The workers hold the standard error that is read here to its end: this returns when the last of them is gone.
-        coordinator.communicate(timeout=60)
+        coordinator.communicate(timeout=500)
 
 
 def test_a_factory_that_fails_in_the_worker_is_an_error_with_its_traceback() -> None:

@@ -43,7 +43,7 @@ def run(tmp_path: Path, program: str, *, ranks: int, expect_failure: bool = Fals
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path)}
     command = [sys.executable, *torchrun, str(script)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, env=environ)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=environ)
     output = result.stdout + result.stderr
     assert (result.returncode != 0) is expect_failure, output
     return output

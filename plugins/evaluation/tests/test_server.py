@@ -135,7 +135,7 @@ def test_a_body_that_is_too_long_or_no_json_is_not_read(serve: Serve) -> None:
 
 def call(client: httpx.Client, *lines: bytes, body: bytes = b"") -> tuple[int, Any]:
     """The status and content of the answer to a call that no HTTP library would make."""
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=60) as connection:
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=500) as connection:
         connection.sendall(b"\r\n".join([*lines, b"", b""]) + body)
         connection.shutdown(socket.SHUT_WR)
         with connection.makefile("rb") as reader:
@@ -354,7 +354,7 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         known = httpx.get(f"{address[1]}/evaluations/x", headers={"Authorization": f"Bearer {TOKEN}"})
         assert known.status_code == 404
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=500)
         assert process.returncode == 0, errors
         assert TOKEN not in line + out + errors
 

@@ -160,6 +160,6 @@ def test_a_process_with_an_endpoint_that_hangs_exits_all_the_same(server: Any, t
     server.always = lambda handler: handler.server.released.wait(60)
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", FAILS % "", server.url]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=environ)
     assert result.returncode == 0
     assert "were not delivered in time" in result.stderr
