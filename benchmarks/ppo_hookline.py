@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline import PluginManager, hookimpl
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager.settings import Settings
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
 from hookline.session.opening import plugins_for_a_run
 from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig, task

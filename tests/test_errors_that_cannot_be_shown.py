@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager.settings import Settings
 from hookline.session import Session, open_session
 from hookline_hookspecs import TrainerState, hookimpl
 

@@ -18,8 +18,8 @@ import torch
 import hookline
 import hookline_checkpoint
 from hookline import PluginManager, hookimpl
-from hookline.plugins.errors import HooklineError
-from hookline.plugins.settings import Settings
+from hookline.errors import HooklineError
+from hookline.plugin_manager.settings import Settings
 from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
 from hookline.rewards import IntegratedRewardConfig
 from hookline.rollout import Curriculum, CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig

@@ -17,8 +17,8 @@ import safetensors.torch
 import torch
 
 import hookline
-from hookline.plugins.errors import HooklineError
-from hookline.plugins.settings import Settings
+from hookline.errors import HooklineError
+from hookline.plugin_manager.settings import Settings
 from hookline_evaluation.command import evaluate
 
 pytestmark = pytest.mark.timeout(400)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins.contract import parse_contract
+from hookline.plugin_manager.events import parse_contract
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "core" / "src" / "hookline"

@@ -135,7 +135,7 @@ class Leaky:
 
 
 def leak(*, fail: bool = False, option: Annotated[tuple[str, ...], Parameter(name="-o")] = ()) -> None:
-    from hookline.plugins.settings import read_settings
+    from hookline.plugin_manager.settings import read_settings
     from hookline.session import open_session
 
     logging.basicConfig(level=logging.INFO)

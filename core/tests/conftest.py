@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins.discovery import InstalledPlugin, PluginRecord, installed_plugins, load_plugins
-from hookline.plugins.settings import Settings, read_settings
+from hookline.plugin_manager.discovery import InstalledPlugin, PluginRecord, installed_plugins, load_plugins
+from hookline.plugin_manager.settings import Settings, read_settings
 
 _numbers = itertools.count()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins import PluginError
+from hookline.plugin_manager import PluginError
 from hookline_hookspecs import TrainerState, hookimpl
 
 
@@ -45,7 +45,7 @@ def test_calls_come_in_order_on_a_thread_of_the_plugins_own(hookline_manager: Pl
 def test_calls_of_a_short_while_wait_for_each_other(
     hookline_manager: PluginManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hookline.plugins.background.GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr("hookline.plugin_manager.background.GATHER_SECONDS", 3600.0)
     recorder = Recorder()
     hookline_manager.register(recorder)
     emit_step(hookline_manager, TrainerState(step=0))
@@ -56,7 +56,7 @@ def test_calls_of_a_short_while_wait_for_each_other(
 
 
 def test_many_calls_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookline.plugins.background.GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr("hookline.plugin_manager.background.GATHER_SECONDS", 3600.0)
     manager = PluginManager(background_capacity=4)
     recorder = Recorder()
     manager.register(recorder, "recorder")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hookline.plugins import ConfigError, OrderError, PluginError, read_settings
+from hookline.plugin_manager import ConfigError, OrderError, PluginError, read_settings
 from hookline_hookspecs import TrainerState
 
 if TYPE_CHECKING:

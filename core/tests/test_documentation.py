@@ -8,7 +8,7 @@ import pytest
 
 from hookline import PluginManager
 from hookline.cli.hooks_command import events_as_markdown
-from hookline.plugins.contract import EventContract, parse_contract
+from hookline.plugin_manager.events import EventContract, parse_contract
 
 EVENTS = PluginManager().events
 EMITTERS = {"trainer", "rollout worker", "reward processor", "core"} | {

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import hookline
 from hookline import PluginManager
-from hookline.plugins import OrderError
+from hookline.plugin_manager import OrderError
 from hookline_hookspecs import hookimpl, hookspec
 
 

@@ -10,8 +10,8 @@ import pluggy
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins import HooklineError, PluginError
-from hookline.plugins.manager import Overrides
+from hookline.plugin_manager import HooklineError, PluginError
+from hookline.plugin_manager.manager import Overrides
 from hookline.session import Terminated
 from hookline_hookspecs import TrainerState, hookimpl
 

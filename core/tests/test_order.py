@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import PluginManager
-from hookline.plugins import OrderError, PluginError, manager
-from hookline.plugins.ordering import Constraints, sort_by_constraints
+from hookline.plugin_manager import OrderError, PluginError, manager
+from hookline.plugin_manager.ordering import Constraints, sort_by_constraints
 from hookline_hookspecs import TrainerState, hookimpl
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins import PluginError
+from hookline.plugin_manager import PluginError
 from hookline_hookspecs import HookContext, Rollout, TrainerState, hookimpl
 
 

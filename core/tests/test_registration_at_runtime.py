@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins import PluginError
+from hookline.plugin_manager import PluginError
 from hookline_hookspecs import TrainerState, hookimpl
 
 

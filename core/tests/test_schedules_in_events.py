@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import PluginManager
-from hookline.plugins import PluginError
-from hookline.plugins.manager import Overrides
+from hookline.plugin_manager import PluginError
+from hookline.plugin_manager.manager import Overrides
 from hookline_hookspecs import At, Cycle, Every, HookContext, Rollout, TrainerState, hookimpl
 
 

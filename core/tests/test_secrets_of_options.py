@@ -10,9 +10,9 @@ import pytest
 
 from hookline.cli.app import main
 from hookline.cli.train_command import LogHandler
-from hookline.plugins import ConfigError, read_settings
-from hookline.plugins.listing import list_plugins
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager import ConfigError, read_settings
+from hookline.plugin_manager.listing import list_plugins
+from hookline.plugin_manager.settings import Settings
 from hookline_hookspecs.redaction import REDACTED, redact_text, remember_secrets
 
 if TYPE_CHECKING:

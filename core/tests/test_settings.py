@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hookline.plugins import ConfigError, open_plugins, read_settings
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager import ConfigError, open_plugins, read_settings
+from hookline.plugin_manager.settings import Settings
 from hookline_hookspecs import TrainerState
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.plugins import ConfigError, read_settings
-from hookline.plugins.settings import ENVIRONMENT, Settings, _add_table
+from hookline.plugin_manager import ConfigError, read_settings
+from hookline.plugin_manager.settings import ENVIRONMENT, Settings, _add_table
 
 if TYPE_CHECKING:
     from conftest import Site

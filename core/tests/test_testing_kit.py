@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins import ConfigError, PluginError
-from hookline.plugins.contract import parse_contract
+from hookline.plugin_manager import ConfigError, PluginError
+from hookline.plugin_manager.events import parse_contract
 from hookline.testing import EventRecorder, check_plugin, sample_arguments
 from hookline_hookspecs import TrainerState, hookimpl
 

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from hookline import PluginManager
-from hookline.plugins.summary import print_summary
-from hookline.plugins.timing import Timing
+from hookline.plugin_manager.summary import print_summary
+from hookline.plugin_manager.timing import Timing
 from hookline_hookspecs import TrainerState, hookimpl
 
 

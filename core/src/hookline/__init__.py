@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline_hookspecs import hookimpl
 
 if TYPE_CHECKING:

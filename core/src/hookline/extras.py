@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final
 
-from hookline.plugins.errors import HooklineError
+from hookline.errors import HooklineError
 
 __all__ = ["MissingExtraError", "require"]
 

@@ -21,7 +21,7 @@ from hookline.hooks.functions import (
     register_hook_functions,
     register_loggers,
 )
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager.settings import Settings
 from hookline.session.opening import plugins_for_a_run
 
 if TYPE_CHECKING:

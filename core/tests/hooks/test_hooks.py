@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import pytest
 
+from hookline.errors import HooklineError, OrderError
 from hookline.hooks import (
     CheckpointHook,
     CompositeHook,
@@ -24,8 +25,7 @@ from hookline.hooks import (
     MetricsHook,
     PeriodicHook,
 )
-from hookline.plugins import PluginManager
-from hookline.plugins.errors import HooklineError, OrderError
+from hookline.plugin_manager import PluginManager
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
 from hookline_hookspecs import hookimpl
 

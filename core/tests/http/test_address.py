@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hookline.http.address import TokenError, read_token, shown_url, url_problem
+from hookline.http.requests import TokenError, read_token, shown_url, url_problem
 
 
 @pytest.mark.parametrize(

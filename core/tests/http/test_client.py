@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hookline.http.client import HTTPClient
-from hookline.http.retries import RequestError
+from hookline.http.requests import RequestError
 
 TOKEN_VARIABLE = "HOOKLINE_TEST_TOKEN"
 Behaviour = Callable[[socket.socket, threading.Event], None]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from hookline.http.retries import Backoff, RequestError, read_retry_after, with_retries
+from hookline.http.requests import Backoff, RequestError, read_retry_after, with_retries
 
 AT_ONCE = Backoff(0.0, 0.0)
 

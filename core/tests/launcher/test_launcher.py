@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from hookline.errors import HooklineError
 from hookline.hooks.functions import UnknownHookError
 from hookline.launcher import HOOK_NAMES, main
-from hookline.plugins.errors import HooklineError
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager.settings import Settings
 from hookline.policies import TransformerPolicy
 from hookline.training import SupervisedConfig, Trainer, TrainerConfig
 

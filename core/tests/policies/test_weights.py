@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hookline.plugins.errors import HooklineError
+from hookline.errors import HooklineError
 from hookline.policies import (
     Continuous,
     Discrete,

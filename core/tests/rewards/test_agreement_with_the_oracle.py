@@ -93,7 +93,7 @@ def rewards_of(found: list[dict[str, Any]], *, compiled: bool) -> np.ndarray:
 
 
 def expected_of(oracle: ModuleType, hedge_phrases: list[str], found: list[dict[str, Any]]) -> list[float]:
-    from hookline.rewards.reference import agreement
+    from hookline.rewards.measurements import agreement
 
     return [
         oracle.reward(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import ConfigError
+from hookline.plugin_manager import ConfigError
 from hookline.rewards import IntegratedRewardConfig, RewardConfig
 
 

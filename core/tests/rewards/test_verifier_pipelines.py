@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins import ConfigError
+from hookline.plugin_manager import ConfigError
 from hookline.rewards import (
     RewardError,
     TextVerifier,
@@ -54,11 +54,11 @@ class Shouting(TextVerifier):
 @pytest.fixture(autouse=True)
 def _only_what_the_test_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Shipped verifiers may be installed here or not: the tests speak of their own."""
-    from hookline.rewards import installed
+    from hookline.rewards import pipeline
 
-    everything = installed.installed_plugins
+    everything = pipeline.installed_plugins
     monkeypatch.setattr(
-        installed,
+        pipeline,
         "installed_plugins",
         lambda: [plugin for plugin in everything() if plugin.distribution != "hookline-verifiers"],
     )

@@ -11,7 +11,7 @@ import pytest
 from hookline.policies import MLPPolicy, mlp_jax, to_jax
 from hookline.rollout.environments import cartpole
 from hookline.rollout.environments.cartpole import CARTPOLE, CartPoleState
-from hookline.rollout.runners.jax_episodes import play_episodes
+from hookline.rollout.runners.jax_runner import play_episodes
 from hookline.rollout.runners.jax_scan import next_values_of, scan_rollout, start_copies
 
 KEY = jax.random.key(0)

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.rollout import create_rollout_coordinator
-from hookline.rollout.coordination.messages import Message, episode_message, episode_of, pack, unpack
-from hookline.rollout.coordination.pool import WorkerDeath
+from hookline.rollout.coordinator.messages import Message, episode_message, episode_of, pack, unpack
+from hookline.rollout.coordinator.pool import WorkerDeath
 from hookline.rollout.errors import LessonError, RolloutError
 from hookline_hookspecs import Episode, EpisodeBatch
 

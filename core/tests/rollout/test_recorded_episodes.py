@@ -10,7 +10,7 @@ import pytest
 from hookline.policies import TransformerPolicy
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.environments.cartpole import CartPoleState, step
-from hookline.rollout.runners.episode_recorder import MOST_FRAMES
+from hookline.rollout.runners.control import MOST_FRAMES
 from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, TextTask
 from hookline_hookspecs import EvaluationRequest
 

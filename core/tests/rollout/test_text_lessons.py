@@ -19,7 +19,7 @@ from hookline.rollout.text import (
     exact_match,
     reasoning_lesson,
 )
-from hookline.rollout.text.tokenizer import TokenizerError
+from hookline.rollout.text.task import TokenizerError
 
 TOKENIZER = CharacterTokenizer("0123456789+-*=")
 POLICY = TransformerPolicy(TOKENIZER.size, width=32, layers=1, heads=2, context=24)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins.offers import DuplicateOfferError
+from hookline.plugin_manager.registry import DuplicateOfferError
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.environments import cartpole
 from hookline.rollout.environments.cartpole import CARTPOLE, CartPoleState

@@ -13,8 +13,8 @@ import pytest
 
 import hookline
 from hookline import PluginManager, hookimpl
-from hookline.plugins.errors import HooklineError
-from hookline.plugins.settings import Settings
+from hookline.errors import HooklineError
+from hookline.plugin_manager.settings import Settings
 from hookline.session import RunFolderError, Session, open_session
 from hookline.session.run_folder import read_config, write_config
 from hookline_hookspecs import TrainerState
@@ -23,7 +23,7 @@ NO_PLUGINS = Settings(allowed={})
 
 HOLDS_A_FOLDER = """
 import sys, time
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager.settings import Settings
 from hookline.session import open_session
 with open_session(sys.argv[1], settings=Settings(allowed={})):
     print("ready", flush=True)
@@ -129,7 +129,7 @@ def test_a_run_that_copies_its_own_folder_keeps_it(tmp_path: Path, hookline_mana
 
 FORKS = """
 import os, subprocess, sys, time
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager.settings import Settings
 from hookline.session import open_session
 with open_session(sys.argv[1], settings=Settings(allowed={})):
     if sys.argv[2] == "subprocess":

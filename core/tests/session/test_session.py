@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hookline import PluginManager, hookimpl
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager.settings import Settings
 from hookline.session import Session, open_session
 from hookline.testing import EventRecorder
 from hookline_hookspecs import TrainerState

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hookline.training.errors import DatasetError
-from hookline.training.examples import Batches
 from hookline.training.ranks import Ranks
+from hookline.training.supervised_loop import Batches
 
 SUPERVISED = """
 import json, sys

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from hookline import PluginManager
-from hookline.plugins.faults import PluginExitError
+from hookline.plugin_manager.faults import PluginExitError
 from hookline.rollout import CurriculumConfig, Lesson
 from hookline.rollout.errors import LessonError
 from hookline.session import Session, StateTypeError, Terminated

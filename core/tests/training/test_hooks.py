@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from hookline import PluginManager, hookimpl
+from hookline.errors import HooklineError
 from hookline.hooks import CompositeHook, PeriodicHook
 from hookline.hooks import EvaluationHook as WorkerEvaluationHook
-from hookline.plugins import OrderError, PluginError
-from hookline.plugins.errors import HooklineError
+from hookline.plugin_manager import OrderError, PluginError
 from hookline.rollout import Curriculum, CurriculumConfig
 from hookline.training import Experience, RolloutConfig, Trainer, TrainerConfig, TrainerHook
 from hookline_hookspecs import Emit, EvalRewardSummary, HookContext, TrainerState

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from hookline import PluginManager, hookimpl
 from hookline.training import Trainer
-from hookline.training.losses.loss import Loss
-from hookline.training.losses.shared import SharedLossData
+from hookline.training.losses.loss import Loss, SharedLossData
 from hookline_hookspecs import TrainerState
 
 

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from hookline import PluginManager, hookimpl
-from hookline.plugins.offers import DuplicateOfferError
+from hookline.plugin_manager.registry import DuplicateOfferError
 from hookline.testing import EventRecorder
 from hookline.training import Loss, Trainer
 from hookline.training.errors import TrainerConfigError, UnknownLossError

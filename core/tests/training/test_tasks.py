@@ -11,15 +11,15 @@ import pytest
 
 import hookline
 from hookline import PluginManager, hookimpl
-from hookline.plugins import HooklineError, PluginError
-from hookline.plugins.offers import DuplicateOfferError
-from hookline.plugins.settings import Settings
+from hookline.plugin_manager import HooklineError, PluginError
+from hookline.plugin_manager.registry import DuplicateOfferError
+from hookline.plugin_manager.settings import Settings
 from hookline.rollout.text import ArithmeticProblems, TextProblem
 from hookline.session import RunFolderError
 from hookline.training import RolloutConfig, Task, Trainer, TrainerConfig
 from hookline.training.config import as_plain_data, from_plain_data
 from hookline.training.errors import TrainerConfigError, TrainingError, UnknownTaskError
-from hookline.training.runs import rebuild_trainer, recorded_config
+from hookline.training.run import rebuild_trainer, recorded_config
 from hookline.training.tasks import find_task
 from hookline.training.tasks.arithmetic import arithmetic
 from hookline.training.tasks.cartpole import cartpole
@@ -196,7 +196,7 @@ def test_a_run_of_no_task_cannot_be_built_again(tmp_path: Path) -> None:
 
 
 def test_a_task_takes_no_parts_of_ones_own() -> None:
-    with pytest.raises(hookline.plugins.errors.HooklineError, match="a task has its own policy"):
+    with pytest.raises(hookline.errors.HooklineError, match="a task has its own policy"):
         hookline.train("cartpole", policy=object(), settings=Settings(allowed={}))
 
 

@@ -21,7 +21,7 @@ from hookline.rollout.text import CharacterTokenizer, TextProblem, arithmetic_le
 from hookline.testing import EventRecorder
 from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig
 from hookline.training.errors import TrainingError
-from hookline.training.tasks.demonstrations import demonstrations
+from hookline.training.tasks.addition import demonstrations
 from hookline.training.warm_start import WarmStart
 from hookline_hookspecs import EvaluationRequest
 

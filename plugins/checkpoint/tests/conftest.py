@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_checkpoint import Checkpoint, Options
 from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.snapshot import SnapshotBuffers

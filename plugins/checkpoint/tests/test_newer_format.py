@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_checkpoint import Checkpoint, NewerFormatError
 from hookline_hookspecs import TrainerState
 

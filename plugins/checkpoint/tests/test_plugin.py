@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from hookline.hooks.trainer_hooks import AddedHooks
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder, check_plugin
 from hookline_checkpoint import Checkpoint, CheckpointError, CheckpointHook, CheckpointManager, Options
 from hookline_hookspecs import TrainerState, hookimpl

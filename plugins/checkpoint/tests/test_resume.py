@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder
 from hookline_checkpoint import Checkpoint, CheckpointError, Options
 from hookline_hookspecs import TrainerState, hookimpl

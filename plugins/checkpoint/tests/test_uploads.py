@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hookline.hooks.trainer_hooks import AddedHooks
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder
 from hookline_checkpoint import Checkpoint, CheckpointHook, CheckpointManager
 from hookline_hookspecs import TrainerState

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder
 from hookline_evaluation import Evaluation
 from hookline_evaluation.elsewhere.checkpoints import counters_of, find_checkpoint, run_of

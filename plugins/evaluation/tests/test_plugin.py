@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder, check_plugin
 from hookline_evaluation import Evaluation, Options
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, ReplayRecord, TrainerState, hookimpl

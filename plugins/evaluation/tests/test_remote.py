@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder
 from hookline_evaluation import Evaluation
 from hookline_evaluation.elsewhere import remote

@@ -18,7 +18,7 @@ from typing import Any
 import numpy
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_evaluation import Evaluation
 from hookline_evaluation.replays.page import replay_page
 from hookline_evaluation.replays.png import encode_png

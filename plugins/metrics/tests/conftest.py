@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_metrics import Metrics, Options
 from hookline_metrics.recording import LostReportsError
 

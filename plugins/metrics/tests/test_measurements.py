@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import EvaluationRequest, HookContext, Rollout, TrainerState
 from hookline_metrics.gradients import gradient_statistics
 from hookline_metrics.phases import PhaseClock

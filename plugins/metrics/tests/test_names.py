@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState, hookimpl
 
 Run = Callable[..., TrainerState]

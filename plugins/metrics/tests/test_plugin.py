@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline.testing import check_plugin
 from hookline_hookspecs import HookContext, HooklineError, Rollout, TrainerState, hookimpl
 from hookline_metrics import Metrics, MetricsHook, Options, companion

@@ -200,7 +200,7 @@ def test_a_terminal_has_a_bar_and_what_is_logged_meanwhile_stands_above_it(monke
 
 TRAIN = """
 import logging, sys, time
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics import Metrics, Options
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics import Options
 

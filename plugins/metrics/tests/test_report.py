@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics.report import write_report
 from hookline_metrics.report.charts import Curve, line_chart

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics.sinks import Report, Run, Sink, SinkUnavailableError
 from hookline_metrics.sinks import worker as worker_module
@@ -231,7 +231,7 @@ def test_a_sink_that_is_not_there_is_named_and_the_run_goes_on(
 RUN_AND_WAIT = """
 import sys, time
 from pathlib import Path
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics import Metrics, Options
 

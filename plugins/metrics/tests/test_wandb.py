@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics.sinks import Report
 from hookline_metrics.sinks.wandb_run import CALLS_PER_WRITE, WandbSink
@@ -27,7 +27,7 @@ KEY = "0123456789abcdef0123456789abcdef01234567"
 TRAIN = """
 import json, logging, sys, time
 from pathlib import Path
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics import Metrics, Options
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hookline.http.retries import Backoff
+from hookline.http.requests import Backoff
 from hookline_status.delivery import Delivery, close_all
 from hookline_status.endpoint import Endpoint
 from hookline_status.messages import Kind, Message

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hookline.http.address import TokenError
-from hookline.plugins.construction import Blueprint
-from hookline.plugins.settings import Settings
+from hookline.http.requests import TokenError
+from hookline.plugin_manager.construction import Blueprint
+from hookline.plugin_manager.settings import Settings
 from hookline_status import Options, Status
 from hookline_status.endpoint import Endpoint, EndpointError, reason_to_refuse
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline.session import Session
 from hookline.testing import check_plugin
 from hookline_hookspecs import EvaluationRequest, TrainerState

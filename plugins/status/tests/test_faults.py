@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hookline.http.retries import Backoff
+from hookline.http.requests import Backoff
 
 COUNT = 20
 

@@ -15,7 +15,7 @@ COUNT = 300
 TRAIN = """
 import sys
 from pathlib import Path
-from hookline.plugins import PluginManager
+from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_status import Options, Status
 

@@ -12,7 +12,7 @@ import pytest
 
 import hookline_verifiers
 from hookline import PluginManager
-from hookline.plugins import ConfigError
+from hookline.plugin_manager import ConfigError
 from hookline.rewards import (
     IntegratedRewardConfig,
     RewardError,

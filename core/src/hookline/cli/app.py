@@ -15,10 +15,10 @@ from hookline.cli.hooks_command import hooks
 from hookline.cli.new_plugin import new_plugin
 from hookline.cli.plugins_command import plugins
 from hookline.cli.train_command import train
-from hookline.plugins.discovery import PluginLoader, PluginRecord
-from hookline.plugins.errors import ConfigError, HooklineError, PluginError
-from hookline.plugins.manager import PluginManager
-from hookline.plugins.settings import read_settings
+from hookline.errors import ConfigError, HooklineError, PluginError
+from hookline.plugin_manager.discovery import PluginLoader, PluginRecord
+from hookline.plugin_manager.manager import PluginManager
+from hookline.plugin_manager.settings import read_settings
 from hookline_hookspecs.errors import error_message
 from hookline_hookspecs.logs import hide_secrets_in_tracebacks, print_traceback
 from hookline_hookspecs.redaction import redact_text

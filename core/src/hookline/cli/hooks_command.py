@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hookline.plugins.contract import parse_contract
-from hookline.plugins.errors import HooklineError, did_you_mean
-from hookline.plugins.events import Event
-from hookline.plugins.manager import PluginManager
+from hookline.errors import HooklineError, did_you_mean
+from hookline.plugin_manager.events import Event, parse_contract
+from hookline.plugin_manager.manager import PluginManager
 
 __all__ = ["events_as_markdown", "hooks"]
 

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hookline.plugins.discovery import PluginLoader
-from hookline.plugins.errors import HooklineError, did_you_mean
-from hookline.plugins.listing import PluginListing, list_plugins
-from hookline.plugins.manager import PluginManager
-from hookline.plugins.settings import read_settings
+from hookline.errors import HooklineError, did_you_mean
+from hookline.plugin_manager.discovery import PluginLoader
+from hookline.plugin_manager.listing import PluginListing, list_plugins
+from hookline.plugin_manager.manager import PluginManager
+from hookline.plugin_manager.settings import read_settings
 from hookline_hookspecs.errors import error_message
 
 __all__ = ["plugins"]

@@ -1,4 +1,4 @@
-"""`hookline train`: a task, with all installed plugins."""
+"""`hookline train TASK`, and what it prints at the end of a run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,70 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.markup import escape
+from rich.table import Table
 
-from hookline.cli.outcome import print_outcome
-from hookline.plugins.errors import HooklineError
-from hookline.plugins.settings import Settings, read_settings
+from hookline.errors import HooklineError
+from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.session import Terminated
 from hookline.session.run_folder import CONFIG, read_config
 from hookline_hookspecs import hookimpl
 from hookline_hookspecs.redaction import redact_arguments, redact_text
 
-__all__ = ["train"]
+if TYPE_CHECKING:
+    from hookline.rollout import Curriculum
+    from hookline.training import Trainer
+
+__all__ = ["print_outcome", "train"]
+
+EVALUATIONS: Final = ("eval", "inference.eval")
+"""Where the scores of a lesson are looked for: the evaluation plugin's, then the rollout worker's own."""
+
+
+def print_outcome(trainer: Trainer, folder: Path, console: Console) -> None:
+    state = trainer.state
+    of_all = f" of {state.total_epochs}" if state.epoch + 1 != state.total_epochs else ""
+    console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1}{of_all} epochs, {state.step:,} gradient steps")
+    if state.stop_reason is not None:
+        console.print(f"ended early: {escape(redact_text(state.stop_reason))}")
+    if trainer.worker is not None:
+        if trainer.worker.is_complete:
+            console.print("complete: all lessons have graduated")
+        console.print(_lessons(trainer.worker.curriculum, state.eval_scores))
+    console.print(f"files    {escape(str(folder))}", soft_wrap=True)
+    if (folder / "report.html").exists():
+        console.print(f"report   {escape(str(folder / 'report.html'))}", soft_wrap=True)
+
+
+def _lessons(curriculum: Curriculum, scores: Mapping[str, float]) -> Table:
+    table = Table()
+    table.add_column("lesson")
+    table.add_column("standing")
+    for heading in ("success in training", "success in evaluation", "mean reward"):
+        table.add_column(heading, justify="right")
+    for name, standing in curriculum.standings.items():
+        success = _score(scores, name, "success_rate")
+        reward = _score(scores, name, "mean_reward", "avg_reward")
+        table.add_row(
+            escape(name),
+            "graduated" if standing.graduated else "being learnt" if standing.unlocked else "locked",
+            "-" if standing.success is None else f"{standing.success:.0%}",
+            "-" if success is None else f"{success:.0%}",
+            "-" if reward is None else f"{reward:.4g}",
+        )
+    return table
+
+
+def _score(scores: Mapping[str, float], lesson: str, *names: str) -> float | None:
+    keys = [f"{evaluation}/{lesson}/{name}" for evaluation in EVALUATIONS for name in names]
+    return next((scores[key] for key in keys if key in scores), None)
 
 
 def train(

@@ -12,8 +12,15 @@
 `hookline_hookspecs.trainer_hook`, functions in `hookline.launcher`.
 """
 
-from hookline.hooks.built_in import CheckpointHook, EvaluationHook, LoggingHook, MetricsHook
-from hookline.hooks.hook import CompositeHook, Hook, PeriodicHook
+from hookline.hooks.hook import (
+    CheckpointHook,
+    CompositeHook,
+    EvaluationHook,
+    Hook,
+    LoggingHook,
+    MetricsHook,
+    PeriodicHook,
+)
 from hookline.hooks.manager import HookManager
 from hookline_hookspecs import HookContext
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hookline.hooks.adapter import HookAdapter
-from hookline.plugins.errors import HooklineError, did_you_mean
-from hookline.plugins.manager import PluginManager
+from hookline.errors import HooklineError, did_you_mean
+from hookline.hooks.manager import HookAdapter
+from hookline.plugin_manager.manager import PluginManager
 from hookline_hookspecs import TrainerState
 
 __all__ = [

@@ -1,17 +1,34 @@
-"""`Hook`: what is asked after every rollout of a worker; on its own, periodically, or several as one."""
+"""Hooks in the class style: `Hook`, hooks that run every n steps or together, and the built-in ones."""
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from hookline.hooks.random_keys import key_for
 from hookline_hookspecs import Every, HookContext
+from hookline_hookspecs.files import write_atomically
 
-__all__ = ["CompositeHook", "Hook", "OwnContext", "PeriodicHook", "is_hook", "parts_of"]
+if TYPE_CHECKING:
+    from hookline.rollout.curriculum import CurriculumConfig
+
+__all__ = [
+    "CheckpointHook",
+    "CompositeHook",
+    "EvaluationHook",
+    "Hook",
+    "LoggingHook",
+    "MetricsHook",
+    "OwnContext",
+    "PeriodicHook",
+    "default_hooks",
+    "is_hook",
+    "parts_of",
+]
 
 logger = logging.getLogger("hookline.hooks")
 
@@ -117,6 +134,8 @@ class CompositeHook(Hook):
         return merged
 
     def _with_contexts(self, context: HookContext) -> list[tuple[Hook, HookContext]]:
+        from hookline.rollout.rng import key_for  # the worker imports this module
+
         return [
             (hook, replace(context, rng=key_for(context.rng, f"{index}:{type(hook).__name__}")))
             for index, hook in enumerate(self.hooks)
@@ -131,3 +150,117 @@ def parts_of(hook: Hook) -> list[Hook]:
     if own.run is not CompositeHook.run or own.should_run is not CompositeHook.should_run:
         return [hook]
     return [part for inner in hook.hooks for part in parts_of(inner)]
+
+
+class EvaluationHook(PeriodicHook):
+    """Evaluates all lessons, which may graduate them, or only the current one, which does not move the curriculum.
+
+    Runs on worker 0 only. Its scores are called `inference.{eval_type}/{lesson}/{score}`. Two of one `eval_type` that
+    fall on one step give the same names: the scores of the first stand in that step's results.
+    """
+
+    # It decides on lessons: one that cannot be evaluated must not pass unnoticed.
+    critical = True
+
+    def __init__(
+        self,
+        frequency: int,
+        n_examples: int = 64,
+        eval_type: str = "eval",
+        evaluate_all_lessons: bool = True,
+        start_step: int = 0,
+    ) -> None:
+        super().__init__(frequency, start_step)
+        self.n_examples = n_examples
+        self.eval_type = eval_type
+        self.evaluate_all_lessons = evaluate_all_lessons
+
+    def should_run(self, context: HookContext) -> bool:
+        is_due = super().should_run(context)
+        has_lesson = self.evaluate_all_lessons or context.lesson_id is not None
+        return is_due and has_lesson and context.worker.config.worker_index == 0
+
+    def run(self, context: HookContext) -> dict[str, float]:
+        scores: dict[str, float] = context.worker.evaluate(
+            None if self.evaluate_all_lessons else [context.lesson_id],
+            n_examples=self.n_examples,
+            eval_type=self.eval_type,
+            rng=context.rng,
+            moves_curriculum=self.evaluate_all_lessons,
+        )
+        context.worker.tracker.log(scores, step=context.step)
+        return scores
+
+
+def default_hooks(config: CurriculumConfig) -> list[Hook]:
+    """A glance at the current lesson and an evaluation of all lessons, as often as the config says."""
+    hooks: list[Hook] = []
+    if config.micro_eval_frequency is not None:
+        hooks.append(
+            EvaluationHook(
+                frequency=config.micro_eval_frequency,
+                n_examples=config.micro_eval_n_examples,
+                eval_type="micro_eval",
+                evaluate_all_lessons=False,
+            )
+        )
+    if config.eval_frequency is not None:
+        hooks.append(EvaluationHook(frequency=config.eval_frequency, n_examples=config.eval_n_examples))
+    return hooks
+
+
+class LoggingHook(PeriodicHook):
+    """Logs the step, the lesson, and the numbers among the context's metadata."""
+
+    def __init__(self, frequency: int = 100, start_step: int = 0, level: int = logging.INFO) -> None:
+        super().__init__(frequency, start_step)
+        self.level = level
+
+    def run(self, context: HookContext) -> None:
+        numbers = [f"{k}={v:.4g}" for k, v in context.metadata.items() if isinstance(v, (int, float))]
+        logger.log(self.level, "step %d, lesson %r: %s", context.step, context.lesson_id, ", ".join(numbers))
+
+
+class MetricsHook(PeriodicHook):
+    """Logs what `metrics_fn(context)` returns to the worker's tracker.
+
+    :param metrics_fn: None for the numbers among the context's metadata.
+    """
+
+    def __init__(
+        self,
+        frequency: int = 100,
+        metrics_fn: Callable[[HookContext], Mapping[str, Any]] | None = None,
+        start_step: int = 0,
+    ) -> None:
+        super().__init__(frequency, start_step)
+        self.metrics_fn = metrics_fn or _numbers
+
+    def run(self, context: HookContext) -> dict[str, Any]:
+        metrics = dict(self.metrics_fn(context))
+        context.worker.tracker.log(metrics, step=context.step)
+        return metrics
+
+
+def _numbers(context: HookContext) -> dict[str, float]:
+    return {f"worker/{name}": v for name, v in context.metadata.items() if isinstance(v, (int, float))}
+
+
+class CheckpointHook(PeriodicHook):
+    """Writes what `worker.state_dict()` gives to `directory/worker-0-step-000100.json`.
+
+    A file is complete or is not there: it is written beside its place, made durable, and renamed.
+    """
+
+    critical = True
+
+    def __init__(self, frequency: int, directory: str | Path, start_step: int = 0) -> None:
+        super().__init__(frequency, start_step)
+        self.directory = Path(directory)
+
+    def run(self, context: HookContext) -> dict[str, Any]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        index = context.worker.config.worker_index
+        path = self.directory / f"worker-{index}-step-{context.step:06d}.json"
+        write_atomically(path, json.dumps(context.worker.state_dict()), durable=True)
+        return {"checkpoint.path": str(path)}

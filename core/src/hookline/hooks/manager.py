@@ -1,4 +1,4 @@
-"""`HookManager`: registers hooks in the class style as plugins, and merges what they return."""
+"""`HookManager`: registers class-style hooks, each as a plugin of its own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,51 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from hookline.hooks.adapter import HookAdapter, mark_of
+from hookline.errors import HooklineError
 from hookline.hooks.hook import Hook, OwnContext, is_hook, parts_of
-from hookline.hooks.random_keys import key_for
-from hookline.plugins.errors import HooklineError
-from hookline.plugins.manager import PluginManager
-from hookline_hookspecs import HookContext, Rollout
+from hookline.plugin_manager.manager import PluginManager
+from hookline_hookspecs import PROJECT_NAME, HookContext, Rollout, Scope, hookimpl
 
-__all__ = ["RESULTS", "HookManager", "ResultCollisionError", "RolloutHook"]
+__all__ = ["RESULTS", "HookAdapter", "HookManager", "ResultCollisionError", "RolloutHook", "mark_of"]
+
+PLUGIN_ATTRIBUTES: Final = ("critical", "on_error", "after", "before", "requires")
+
+MARK: Final = f"{PROJECT_NAME}_impl"
+
+
+class HookAdapter:
+    """A plugin that stands for a hook, and says of itself what the hook says: `critical`, `after` and the like."""
+
+    newest_last: ClassVar = True
+    requires: tuple[str, ...]
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+        for name in PLUGIN_ATTRIBUTES:
+            if hasattr(hook, name):
+                setattr(self, name, getattr(hook, name))
+
+    def implement(
+        self, event: str, function: Callable[..., Any], method: Callable[..., Any], scope: Scope | None = None
+    ) -> None:
+        """Make a function the implementation of an event.
+
+        :param method: the hook's own method, which the function calls. Its mark, if it has one, is the function's too.
+        :param scope: where it is called, if the method has no mark.
+        """
+        usual = hookimpl(scope=scope, background=inspect.iscoroutinefunction(method))(function)
+        setattr(function, MARK, {**(mark_of(method) or mark_of(usual) or {}), "specname": event})
+        # Under the method's name: a hook may have several methods for one event.
+        setattr(self, getattr(method, "__name__", event), function)
+
+
+def mark_of(method: Any) -> Mapping[str, Any] | None:
+    """The options that `@hookimpl` has left on a method, or None."""
+    mark: Mapping[str, Any] | None = getattr(method, MARK, None)
+    return mark
+
 
 logger = logging.getLogger("hookline.hooks")
 
@@ -68,6 +103,8 @@ class RolloutHook(HookAdapter):
         return ask
 
     def _own(self, context: HookContext) -> OwnContext:
+        from hookline.rollout.rng import key_for  # the worker imports this module
+
         key, previous = key_for(context.rng, self._name), self._previous_step
         self._previous_step = context.step
         return OwnContext(context.worker, context.step, key, context.lesson_id, context.metadata, previous)

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from hookline.hooks.adapter import HookAdapter, mark_of
+from hookline.errors import HooklineError, PluginError, did_you_mean
 from hookline.hooks.hook import is_hook
-from hookline.hooks.manager import RolloutHook
-from hookline.plugins.errors import HooklineError, PluginError, did_you_mean
-from hookline.plugins.events import Event
-from hookline.plugins.manager import PluginManager
+from hookline.hooks.manager import HookAdapter, RolloutHook, mark_of
+from hookline.plugin_manager.events import Event
+from hookline.plugin_manager.manager import PluginManager
 from hookline_hookspecs import EvalRewardSummary, TrainerHook, TrainerState
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hookline.errors import HooklineError
 from hookline.extras import require
-from hookline.plugins.errors import HooklineError
 
 if TYPE_CHECKING:
     import numpy as np

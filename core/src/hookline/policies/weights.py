@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hookline.errors import HooklineError, did_you_mean
 from hookline.extras import require
-from hookline.plugins.errors import HooklineError, did_you_mean
 
 if TYPE_CHECKING:
     import jax

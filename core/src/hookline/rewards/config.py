@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, Literal
 
-from hookline.http.address import url_problem
-from hookline.plugins.errors import ConfigError, ConfigFault
+from hookline.errors import ConfigError, ConfigFault
+from hookline.http.requests import url_problem
 from hookline.rewards.errors import shown
 
 __all__ = ["TOKEN_VARIABLE", "IntegratedRewardConfig", "OnFailure", "QualityMeasure", "RewardConfig"]

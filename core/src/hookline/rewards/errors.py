@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hookline.plugins.errors import HooklineError
+from hookline.errors import HooklineError
 
 __all__ = ["RewardError", "shown"]
 

@@ -1,31 +1,115 @@
-"""An external reward model, asked over HTTP.
-
-Each request is a POST of `{"episodes": [{"prompt": ..., "response": ..., "reference": ...}, ...]}`, and its answer is
-`{"rewards": [0.7, null, ...]}`: one number in 0..1 for each episode in the same order, or null where the model has
-none. A token in the environment variable HOOKLINE_REWARD_MODEL_TOKEN is sent as a bearer token.
-"""
+"""Rewards from outside the processor: functions, plugins, and a reward model behind a URL."""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from hookline.errors import did_you_mean
 from hookline.extras import require
-from hookline.http.address import shown_url
-from hookline.http.retries import Backoff, RequestError, with_retries
+from hookline.http.requests import Backoff, RequestError, shown_url, with_retries
+from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import TOKEN_VARIABLE, OnFailure, RewardConfig
-from hookline.rewards.custom import score_column
-from hookline.rewards.errors import RewardError
+from hookline.rewards.errors import RewardError, shown
+from hookline.rewards.failures import collect_or_raise
 from hookline.rewards.features import Column
 from hookline_hookspecs import Episode, EpisodeBatch
+from hookline_hookspecs.errors import describe_error
 
-__all__ = ["Answers", "ExternalRewardModel"]
+__all__ = [
+    "Answers",
+    "ExternalRewardModel",
+    "RewardFunction",
+    "check_weights",
+    "function_scores",
+    "plugin_scores",
+    "score_column",
+]
+
+RewardFunction = Callable[[str, str], float | None]
+"""From a prompt and a response to a score in 0..1, or None where it does not apply."""
+
+
+def plugin_scores(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFailure) -> dict[str, Column]:
+    """What plugins give in `score_episodes`, by the reward's name."""
+    columns: dict[str, Column] = {}
+    for plugin, result in collect_or_raise(manager, "score_episodes", batch, on_failure):
+        if not isinstance(result, Mapping):
+            raise RewardError(
+                f"plugin {plugin!r}: score_episodes must return scores by the reward's name, "
+                f"got {type(result).__name__}"
+            )
+        for name, scores in result.items():
+            if name in columns:
+                raise RewardError(f"plugin {plugin!r}: another reward is called {name!r} too; give one another name")
+            columns[name] = score_column(f"reward {name!r} of plugin {plugin!r}", scores, len(batch))
+    return columns
+
+
+def function_scores(
+    functions: Sequence[RewardFunction], batch: EpisodeBatch, on_failure: OnFailure
+) -> dict[str, Column]:
+    """What functions give, by the function's name."""
+    columns: dict[str, Column] = {}
+    for function in functions:
+        name = getattr(function, "__name__", type(function).__name__)
+        if name in columns:
+            raise RewardError(f"two custom rewards are called {name!r}; give one another name")
+        scores: list[float | None] = []
+        for index, episode in enumerate(batch):
+            try:
+                scores.append(function(episode.prompt, episode.response))
+            except Exception as error:
+                if on_failure == "raise":
+                    raise RewardError(f"reward {name!r} failed on episode {index}: {describe_error(error)}") from error
+                scores.append(None)
+        columns[name] = score_column(f"reward {name!r}", scores, len(batch))
+    return columns
+
+
+def score_column(who: str, scores: Any, count: int) -> Column:
+    """The scores of one reward as a column, with NaN for None; anything else that is no score is an error."""
+    try:
+        values = list(scores)
+    except TypeError:
+        raise RewardError(f"{who} must give one score for each episode, got {type(scores).__name__}") from None
+    if len(values) != count:
+        raise RewardError(f"{who} gave {len(values)} scores for {count} episodes")
+    for index, value in enumerate(values):
+        problem = _score_problem(value)
+        if problem:
+            raise RewardError(f"{who}, episode {index}: {problem}; None says that a reward does not apply")
+    return np.array([math.nan if value is None else float(value) for value in values])
+
+
+def _score_problem(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return f"the score must be a number in 0..1, got {shown(value)}"
+    if math.isnan(number):
+        return "the score is NaN"
+    return None if 0.0 <= number <= 1.0 else f"the score must be in 0..1, got {number!r}"
+
+
+def check_weights(weights: Mapping[str, float], rewards: Mapping[str, Column]) -> None:
+    """Raise for a weight of a reward that does not exist."""
+    for name in weights:
+        if name not in rewards:
+            known = did_you_mean(name, rewards)
+            raise RewardError(
+                f"RewardConfig.custom_weights has a weight for {name!r}, but there is no such reward{known}"
+            )
+
 
 logger = logging.getLogger("hookline.rewards")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
 from hookline_hookspecs import EpisodeBatch

@@ -13,9 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from hookline.rewards.canonical import TextBlock
 from hookline.rewards.phrases import Automaton, PhraseList, PhraseMatches, automaton_for
-from hookline.rewards.words import WordColumns, read_words
+from hookline.rewards.words import TextBlock, WordColumns, read_words
 from hookline_hookspecs import EpisodeBatch
 
 __all__ = ["Column", "FeatureTable", "Flags"]

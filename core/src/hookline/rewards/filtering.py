@@ -1,16 +1,54 @@
-"""Which episodes are trained on: by reward, by verification, and by bounds that may follow the data."""
+"""Which episodes are accepted, and what is written into each episode's metadata."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from hookline.rewards.config import IntegratedRewardConfig
 from hookline.rewards.features import Column, Flags
-from hookline.rewards.reports import FAIL, ROUNDING, ReportColumn
+from hookline.rewards.verification import FAIL, RESULTS, ROUNDING, CombinedReports, ReportColumn, VerifierDetails
+from hookline_hookspecs import EpisodeBatch
 
-__all__ = ["Filter"]
+__all__ = ["Filter", "add_findings"]
+
+
+def add_findings(
+    batch: EpisodeBatch,
+    given: Sequence[Any],
+    rewards: Column,
+    reports: CombinedReports | None,
+    accepted: Flags,
+    reasons: Sequence[str],
+) -> list[Any]:
+    """Put the findings into the metadata of the batch's records, and return the episodes as they were given.
+
+    A record is returned itself. A dictionary stays as it is: a new one is returned, with the findings among its keys.
+    """
+    metadata = [record.metadata for record in batch.episodes]
+    names = ["reward", "accepted", "rejection_reason"]
+    for own, reward, passes, reason in zip(metadata, rewards.tolist(), accepted.tolist(), reasons, strict=True):
+        own["reward"] = reward
+        own["accepted"] = passes
+        own["rejection_reason"] = reason
+    if reports is not None:
+        names += ["verification_score", "verification_result", "verification_message", "verification_details"]
+        results = map(RESULTS.__getitem__, reports.codes.tolist())
+        columns = reports.columns
+        indices = range(len(metadata))
+        judged = zip(metadata, indices, reports.scores.tolist(), results, reports.messages, strict=True)
+        for own, index, score, result, message in judged:
+            own["verification_score"] = score
+            own["verification_result"] = result
+            own["verification_message"] = message
+            own["verification_details"] = VerifierDetails(columns, index)
+    return [
+        record if episode is record else {**episode, **{name: record.metadata[name] for name in names}}
+        for episode, record in zip(given, batch.episodes, strict=True)
+    ]
+
 
 STEP: Final = 0.1
 """How far thresholds move for an acceptance rate that is off by one; a tenth of that for one off by a tenth."""

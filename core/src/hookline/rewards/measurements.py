@@ -1,11 +1,12 @@
-"""From a batch to the columns that its rewards are computed from, with each episode's own targets."""
+"""The columns behind a reward: length, keywords, perplexity and agreement with a reference."""
 
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,11 +14,45 @@ from hookline.rewards.config import RewardConfig, keywords_problem
 from hookline.rewards.errors import RewardError, shown
 from hookline.rewards.features import Column, FeatureTable
 from hookline.rewards.phrases import PhraseList
-from hookline.rewards.reference import agreement
 from hookline.rewards.scoring import RewardColumns
+from hookline.rewards.words import canonical
 from hookline_hookspecs import Episode, EpisodeBatch
 
-__all__ = ["measure"]
+__all__ = ["agreement", "measure"]
+
+NUMBER: Final = re.compile(r"[-+−]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?")  # noqa: RUF001
+PUNCTUATION: Final = ".,;:!?\"'()[]{}…。！？«»“”‘’"  # noqa: RUF001
+
+
+def agreement(response: str, reference: str) -> float:
+    """From 0 to 1: 1 for the same answer, or the same number; else the overlap of their words (F1).
+
+    Where a number is expected the last number of the response is its answer, right or wrong.
+    """
+    given, expected = canonical(response), canonical(reference)
+    if given.strip(PUNCTUATION) == expected.strip(PUNCTUATION):
+        return 1.0
+    number = _whole_number(expected)
+    if number is not None:
+        numbers = NUMBER.findall(given)
+        return float(bool(numbers) and math.isclose(_value(numbers[-1]), number, rel_tol=1e-9))
+    given_words, expected_words = _word_set(given), _word_set(expected)
+    total = len(given_words) + len(expected_words)
+    return 2 * len(given_words & expected_words) / total if total else 0.0
+
+
+def _whole_number(text: str) -> float | None:
+    """The number that a text consists of. None for any other text, and for a number that is too large for a float."""
+    match = NUMBER.fullmatch(text.strip(PUNCTUATION))
+    return _value(match[0]) if match and math.isfinite(_value(match[0])) else None
+
+
+def _value(digits: str) -> float:
+    return float(digits.replace(",", "").replace("_", "").replace("−", "-"))  # noqa: RUF001
+
+
+def _word_set(text: str) -> set[str]:
+    return {word for word in (word.strip(PUNCTUATION) for word in text.split()) if word}
 
 
 def measure(batch: EpisodeBatch, features: FeatureTable, config: RewardConfig, hedges: PhraseList) -> RewardColumns:

@@ -15,7 +15,7 @@ import ahocorasick_rs
 import numpy as np
 import numpy.typing as npt
 
-from hookline.rewards.canonical import TextBlock, canonical, is_word_character
+from hookline.rewards.words import TextBlock, canonical, is_word_character
 
 __all__ = ["Automaton", "PhraseList", "PhraseMatches", "automaton_for"]
 

@@ -12,11 +12,17 @@ from types import TracebackType
 
 import numpy as np
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import RewardConfig
-from hookline.rewards.custom import RewardFunction, check_weights, function_scores, plugin_scores
 from hookline.rewards.episodes import as_records
-from hookline.rewards.external import Answers, ExternalRewardModel
+from hookline.rewards.external import (
+    Answers,
+    ExternalRewardModel,
+    RewardFunction,
+    check_weights,
+    function_scores,
+    plugin_scores,
+)
 from hookline.rewards.features import Column, FeatureTable
 from hookline.rewards.measurements import measure
 from hookline.rewards.phrases import PhraseList

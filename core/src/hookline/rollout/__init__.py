@@ -9,8 +9,7 @@ Importing this package imports no framework; a worker imports JAX when it is mad
 
 from hookline.rollout.config import RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.coordinator import create_rollout_coordinator
-from hookline.rollout.curriculum import Curriculum
-from hookline.rollout.lessons import CurriculumConfig, Lesson
+from hookline.rollout.curriculum import Curriculum, CurriculumConfig, Lesson
 from hookline.rollout.worker import RolloutWorker
 
 __all__ = [

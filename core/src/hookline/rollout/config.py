@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hookline.policies import MLPPolicy, TransformerPolicy
+from hookline.rollout.curriculum import CurriculumConfig
 from hookline.rollout.errors import RolloutError
-from hookline.rollout.lessons import CurriculumConfig
-from hookline.rollout.text.tokenizer import CharacterTokenizer
+from hookline.rollout.text.task import CharacterTokenizer
 
 __all__ = ["RolloutWorkerConfig", "SamplingConfig", "check_config"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hookline.plugins.errors import HooklineError
+from hookline.errors import HooklineError
 
 __all__ = ["CurriculumError", "LessonError", "RolloutError", "UnknownEnvironmentError", "UnsupportedSpaceError"]
 

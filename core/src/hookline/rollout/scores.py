@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from hookline.rollout.lessons import Lesson
+    from hookline.rollout.curriculum import Lesson
     from hookline_hookspecs import Episode, EvaluationRequest
 
 __all__ = ["SUCCESS_RATE", "LessonScores", "pass_at_k", "score_evaluation", "score_rewards", "success_rates"]

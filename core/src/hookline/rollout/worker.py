@@ -8,17 +8,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.extras import require
-from hookline.hooks.built_in import default_hooks
-from hookline.hooks.hook import Hook
+from hookline.hooks.hook import Hook, default_hooks
 from hookline.hooks.manager import RESULTS, HookManager
-from hookline.hooks.random_keys import key_for, key_of_step
-from hookline.plugins import PluginManager
-from hookline.plugins.offers import gather_offers
+from hookline.plugin_manager import PluginManager
+from hookline.plugin_manager.registry import gather_offers
 from hookline.policies import MLPPolicy, TransformerPolicy, check_weights, to_jax
 from hookline.rollout.buffer import RolloutBuffer
-from hookline.rollout.chance import chance_of_step
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
+from hookline.rollout.rng import chance_of_step, key_for, key_of_step
 from hookline.rollout.scores import SUCCESS_RATE, LessonScores
 from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import Episode, EvaluationRequest, HookContext, Rollout, TrainerState

@@ -13,8 +13,7 @@ goes through the same session.
 
 from hookline.session.opening import open_session
 from hookline.session.run_folder import RunFolderError
-from hookline.session.session import Session
+from hookline.session.session import Session, StateTypeError
 from hookline.session.signals import Terminated
-from hookline.session.state_check import StateTypeError
 
 __all__ = ["RunFolderError", "Session", "StateTypeError", "Terminated", "open_session"]

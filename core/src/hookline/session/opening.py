@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hookline.plugins.discovery import open_plugins
-from hookline.plugins.errors import HooklineError
-from hookline.plugins.manager import PluginManager
-from hookline.plugins.settings import Settings
-from hookline.plugins.summary import print_summary
+from hookline.errors import HooklineError
+from hookline.plugin_manager.discovery import open_plugins
+from hookline.plugin_manager.manager import PluginManager
+from hookline.plugin_manager.settings import Settings
+from hookline.plugin_manager.summary import print_summary
 from hookline.session.session import Session
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact, remember_secrets

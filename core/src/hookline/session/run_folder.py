@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from hookline.plugins.errors import HooklineError
+from hookline.errors import HooklineError
 from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact, redact_arguments
 

@@ -1,4 +1,4 @@
-"""`Session`: the moments of one run, in their order, each with the report that its event promises."""
+"""`Session`: announces the moments of a run, in order, for any loop."""
 
 from __future__ import annotations
 
@@ -8,19 +8,82 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
-from hookline.plugins.errors import HooklineError
-from hookline.plugins.listing import list_plugins
-from hookline.plugins.manager import PluginManager
-from hookline.session.means import RunningMeans
+from hookline.errors import HooklineError
+from hookline.plugin_manager.listing import list_plugins
+from hookline.plugin_manager.manager import PluginManager
 from hookline.session.run_folder import claimed_run_folder, write_config
 from hookline.session.signals import termination_as_exception
-from hookline.session.state_check import StateCheck
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.errors import describe_error
 
-__all__ = ["Session"]
+__all__ = ["RunningMeans", "Session", "StateCheck", "StateTypeError"]
+
+
+class RunningMeans:
+    """The mean of each number over those of the dictionaries that had it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, numbers: Mapping[str, float]) -> None:
+        sums, counts = self._sums, self._counts
+        for name, value in numbers.items():
+            sums[name] = sums.get(name, 0.0) + value
+            counts[name] = counts.get(name, 0) + 1
+
+    def take(self) -> dict[str, float]:
+        """The means so far. The next ones begin anew."""
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        self._sums, self._counts = {}, {}
+        return means
+
+
+CHECKED: Final = ("epoch", "step", "agent_step", "loss_stats", "rollout_stats", "eval_scores", "shared")
+"""What the loop counts with, and what plugins read of it."""
+
+
+class StateTypeError(HooklineError, TypeError):
+    """A plugin has changed the type of the state, or of something in it."""
+
+
+class StateCheck:
+    """Remembers the types that a state began with."""
+
+    def __init__(self, plugins: PluginManager, state: Any) -> None:
+        self._plugins = plugins
+        self._state = state
+        self._own_type = type(state)
+        self._types = [(name, type(getattr(state, name))) for name in CHECKED if hasattr(state, name)]
+
+    def after(self, event: str) -> None:
+        """Raise when a type has changed since the session began; `event` is the one that was just emitted."""
+        state = self._state
+        if type(state) is not self._own_type:
+            raise StateTypeError(
+                f"in {event} a plugin made the state a {type(state).__name__}; it must stay a "
+                f"{self._own_type.__name__}. {self._suspects(event)}"
+            )
+        reason = getattr(state, "stop_reason", None)
+        if reason is not None and not isinstance(reason, str):
+            raise StateTypeError(
+                f"in {event} a plugin set state.stop_reason to {reason!r}, a {type(reason).__name__}; "
+                f"it must be a str, or None. {self._suspects(event)}"
+            )
+        for name, expected in self._types:
+            if type(getattr(state, name)) is not expected:
+                value = getattr(state, name)
+                raise StateTypeError(
+                    f"in {event} a plugin set state.{name} to {value!r}, a {type(value).__name__}; it must stay a "
+                    f"{expected.__name__}. {self._suspects(event)}"
+                )
+
+    def _suspects(self, event: str) -> str:
+        names = [repr(hookimpl.plugin_name) for hookimpl in getattr(self._plugins.hook, event).get_hookimpls()]
+        return f"Called were: {', '.join(reversed(names))}. A plugin writes to state.shared, under its own name."
+
 
 logger = logging.getLogger("hookline.session")
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Final
 
-from hookline.plugins.faults import Interruption
+from hookline.plugin_manager.faults import Interruption
 
 __all__ = ["Terminated", "termination_as_exception"]
 

@@ -13,8 +13,7 @@ and one test that any plugin can call:
         check_plugin(Greeter, greeting="hello")
 """
 
-from hookline.testing.conformance import check_plugin
-from hookline.testing.recorder import EventRecorder, RecordedEvent
-from hookline.testing.samples import sample_arguments
+from hookline.testing.conformance import check_plugin, sample_arguments
+from hookline.testing.fixtures import EventRecorder, RecordedEvent
 
 __all__ = ["EventRecorder", "RecordedEvent", "check_plugin", "sample_arguments"]

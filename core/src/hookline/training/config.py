@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_
 
 from pydantic import TypeAdapter, ValidationError
 
-from hookline.plugins.validation import validation_faults
+from hookline.pydantic_faults import validation_faults
 from hookline.training.errors import TrainerConfigError
 
 __all__ = [

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
-from hookline.hooks.random_keys import key_for
+from hookline.rollout.rng import key_for
 from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
 from hookline.training.errors import TrainingError
-from hookline.training.generators import restore_generators, seed_generators, take_generators
+from hookline.training.resume_point import restore_generators, seed_generators, take_generators
 from hookline.training.rollout_loop import RolloutLoop
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, hookimpl
 

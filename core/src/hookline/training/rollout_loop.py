@@ -12,10 +12,9 @@ from torch import Tensor
 from hookline.session import Session
 from hookline.training.config import RolloutConfig
 from hookline.training.errors import TrainerConfigError
-from hookline.training.experience import Experience
+from hookline.training.experience import Experience, join_rollouts, mean_stats
 from hookline.training.learner import Learner
-from hookline.training.losses.shared import SharedLossData
-from hookline.training.rollout_arrays import join_rollouts, mean_stats
+from hookline.training.losses.loss import SharedLossData
 from hookline.training.warm_start import WarmStartPhase
 
 if TYPE_CHECKING:

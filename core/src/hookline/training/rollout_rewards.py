@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards import IntegratedRewardConfig, create_integrated_reward_system
 from hookline_hookspecs import Episode, EpisodeBatch, Rollout, hookimpl
 

@@ -10,21 +10,19 @@ import torch
 
 import hookline
 from hookline.hooks.trainer_hooks import AddedHooks
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.rollout.tracker import TrackedNumbers
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainingError
-from hookline.training.generators import restore_generators, seed_generators, take_generators
 from hookline.training.learner import Learner
 from hookline.training.long_lived import long_lived_left_out
-from hookline.training.losses.lifecycle import NAME as LOSSES
-from hookline.training.losses.lifecycle import LossLifecycle
-from hookline.training.losses.registry import build_losses
+from hookline.training.losses.registry import NAME as LOSSES
+from hookline.training.losses.registry import LossLifecycle, build_losses
 from hookline.training.policy_evaluator import NAME as EVALUATOR
 from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline.training.ranks import join_ranks
-from hookline.training.resume_point import NAME, ResumePoint
+from hookline.training.resume_point import NAME, ResumePoint, restore_generators, seed_generators, take_generators
 from hookline.training.rollout_loop import RolloutLoop, check_divisible
 from hookline.training.supervised_loop import SupervisedLoop
 from hookline.training.warm_start import WarmStart, WarmStartPhase
@@ -45,7 +43,7 @@ class Trainer:
 
     :param curriculum: the lessons to play; CartPole when there is none, and no dataset.
     :param policy: a torch module, an `MLPPolicy` or a `TransformerPolicy`; None for one that suits the first lesson.
-    :param dataset: examples by position, each a mapping of names to numbers; see `hookline.training.examples`.
+    :param dataset: examples by position, each a mapping of names to numbers; see `hookline.training.supervised_loop`.
     :param validation_dataset: examples that are held out.
     :param plugins: where events go. One of its own discovers nothing: `hookline.train` and `hookline.launcher` use
         what is installed.

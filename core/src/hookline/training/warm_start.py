@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.session import Session
 from hookline.training.errors import TrainingError
-from hookline.training.examples import Batches
 from hookline.training.experience import union_of_specs
 from hookline.training.learner import Learner
 from hookline.training.losses.registry import build_losses
+from hookline.training.supervised_loop import Batches
 
 if TYPE_CHECKING:
     from hookline.rollout import RolloutWorker

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.training.config import RolloutConfig
 from hookline.training.errors import TrainingError
 from hookline.training.ranks import Ranks

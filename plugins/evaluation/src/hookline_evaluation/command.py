@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from hookline.plugins.errors import HooklineError
+from hookline.errors import HooklineError
 from hookline_evaluation.errors import EvaluationError
 from hookline_evaluation.options import Options
 
@@ -118,7 +118,7 @@ def _print_table(checkpoint: Path, scores: Mapping[str, float]) -> None:
 
 
 def _serve(host: str, port: int, root: Path, timeout_seconds: float) -> None:
-    from hookline.http.address import read_token
+    from hookline.http.requests import read_token
     from hookline_evaluation.elsewhere.remote import TOKEN_VARIABLE
     from hookline_evaluation.elsewhere.server import EvaluationServer
 

@@ -67,7 +67,7 @@ class Options:
             if not 1 <= k <= self.samples_per_problem:
                 raise ValueError(f"pass_at has {k}, but samples_per_problem is {self.samples_per_problem}")
         if self.mode == "remote":
-            from hookline.http.address import url_problem  # brings in more than an import of this may
+            from hookline.http.requests import url_problem  # brings in more than an import of this may
 
             problem = url_problem(self.url, "HOOKLINE_EVALUATION_TOKEN")
             if problem is not None:

@@ -19,7 +19,7 @@ LONGEST_NAME: Final = 250
 MOST_KNOWN: Final = 10_000
 """Names that are remembered as good; a program that invents a new one at every step must not fill the memory."""
 
-OWN_MODULES: Final = ("hookline.plugins.", "hookline.session.", "hookline_metrics.", "pluggy.")
+OWN_MODULES: Final = ("hookline.plugin_manager.", "hookline.session.", "hookline_metrics.", "pluggy.")
 
 
 class NameCheck:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hookline.http.retries import Backoff
+from hookline.http.requests import Backoff
 from hookline_status.endpoint import Endpoint
 from hookline_status.inbox import Inbox
 from hookline_status.keeper import Keeper

@@ -56,7 +56,7 @@ class Endpoint:
     def of(cls, url: str, *, allow_link_local: bool = False) -> Endpoint:
         """Check an address and the token for it, as far as that goes without asking for the addresses of a name."""
         # Not at the head of the module: a plugin that is only listed shall be quick to import.
-        from hookline.http.address import read_token, shown_url, url_problem
+        from hookline.http.requests import read_token, shown_url, url_problem
 
         problem = url_problem(url, TOKEN_VARIABLE)
         if problem is not None:

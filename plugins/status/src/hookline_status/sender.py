@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hookline.http.retries import Backoff, RequestError
+from hookline.http.requests import Backoff, RequestError
 from hookline_status.endpoint import TOKEN_VARIABLE, Endpoint, EndpointError
 from hookline_status.keeper import Keeper
 from hookline_status.spool import Spool, SpooledMessage

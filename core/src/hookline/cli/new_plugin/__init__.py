@@ -12,7 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from hookline.plugins.errors import HooklineError
+from hookline.errors import HooklineError
 
 __all__ = ["new_plugin"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hookline.errors import did_you_mean
 from hookline.extras import require
-from hookline.plugins.errors import did_you_mean
 from hookline.policies.actions import Actions, Continuous, Discrete
 from hookline.rollout.environments.outcomes import checked_cell, checked_observation
 from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError

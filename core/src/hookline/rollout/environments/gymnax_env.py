@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hookline.errors import did_you_mean
 from hookline.extras import require
-from hookline.plugins.errors import did_you_mean
 from hookline.policies.actions import Actions, Continuous, Discrete
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError

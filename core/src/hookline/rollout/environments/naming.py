@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hookline.plugins.errors import did_you_mean
+from hookline.errors import did_you_mean
 from hookline.rollout.environments.cartpole import CARTPOLE
 from hookline.rollout.environments.gymnasium_env import Factory, factory_of, gymnasium_names
 from hookline.rollout.environments.gymnax_env import gymnax_environment, gymnax_names

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hookline.rollout.config import RolloutWorkerConfig
+from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.jax_environment import JaxEnvironment
 from hookline.rollout.environments.naming import find_environment
 from hookline.rollout.errors import RolloutError
-from hookline.rollout.lessons import Lesson
 from hookline.rollout.runners.gymnasium_runner import GymnasiumRunner
 from hookline.rollout.runners.jax_runner import JaxRunner
 from hookline.rollout.runners.runner import Runner

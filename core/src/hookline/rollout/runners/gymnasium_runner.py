@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hookline.policies import Continuous, MLPPolicy, mlp_jax
+from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.gymnasium_env import (
     Factory,
     actions_of,
@@ -20,10 +21,7 @@ from hookline.rollout.environments.gymnasium_env import (
 )
 from hookline.rollout.environments.outcomes import STOPS, attributed, checked_reward, raised
 from hookline.rollout.errors import LessonError
-from hookline.rollout.lessons import Lesson
-from hookline.rollout.runners.control_arrays import control_rollout, played_episode
-from hookline.rollout.runners.control_policy import check_control_policy
-from hookline.rollout.runners.episode_recorder import EpisodeRecorder
+from hookline.rollout.runners.control import EpisodeRecorder, check_control_policy, control_rollout, played_episode
 from hookline.rollout.runners.jax_runner import EVALUATION_STEP_LIMIT
 from hookline.rollout.runners.jax_scan import next_values_of
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout

@@ -11,12 +11,11 @@ import numpy as np
 
 from hookline.policies import TransformerPolicy
 from hookline.rollout.config import SamplingConfig
+from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.outcomes import attributed, checked_reward
 from hookline.rollout.errors import LessonError, RolloutError
-from hookline.rollout.lessons import Lesson
 from hookline.rollout.text.sampling import sample
-from hookline.rollout.text.task import TextProblem, TextTask
-from hookline.rollout.text.tokenizer import CharacterTokenizer
+from hookline.rollout.text.task import CharacterTokenizer, TextProblem, TextTask
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["TextRunner"]

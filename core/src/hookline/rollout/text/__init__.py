@@ -2,8 +2,7 @@
 
 from hookline.rollout.text.arithmetic import ArithmeticProblems, arithmetic_lessons
 from hookline.rollout.text.reasoning import reasoning_lesson
-from hookline.rollout.text.task import TextProblem, TextTask, exact_match
-from hookline.rollout.text.tokenizer import CharacterTokenizer
+from hookline.rollout.text.task import CharacterTokenizer, TextProblem, TextTask, exact_match
 
 __all__ = [
     "ArithmeticProblems",

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from hookline.plugins.errors import did_you_mean
+from hookline.errors import did_you_mean
+from hookline.rollout.curriculum import Lesson
 from hookline.rollout.errors import CurriculumError
-from hookline.rollout.lessons import Lesson
 from hookline.rollout.text.task import TextProblem, TextTask
 
 if TYPE_CHECKING:

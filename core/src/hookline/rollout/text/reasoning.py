@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hookline.errors import did_you_mean
 from hookline.extras import require
-from hookline.plugins.errors import did_you_mean
+from hookline.rollout.curriculum import Lesson
 from hookline.rollout.errors import UnknownEnvironmentError
-from hookline.rollout.lessons import Lesson
 from hookline.rollout.text.task import TextProblem, TextTask
 
 __all__ = ["DatasetChecker", "reasoning_lesson"]

@@ -19,8 +19,7 @@ from hookline.training.config import LearnerConfig, OptimizerConfig
 from hookline.training.errors import NonFiniteLossError, TrainingError
 from hookline.training.experience import Experience
 from hookline.training.learner.optimizers import build_optimizer, scheduled_learning_rate
-from hookline.training.losses.loss import Loss
-from hookline.training.losses.shared import SharedLossData
+from hookline.training.losses.loss import Loss, SharedLossData
 from hookline.training.ranks import Ranks
 from hookline_hookspecs import TrainerState
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookline.plugins.errors import did_you_mean
+from hookline.errors import did_you_mean
 from hookline.training.config import OptimizerConfig
 from hookline.training.errors import TrainerConfigError
 from hookline_hookspecs import TrainerState

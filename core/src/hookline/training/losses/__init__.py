@@ -14,10 +14,17 @@ A plugin brings its own by `register_losses`, and a trainer's config names it li
     TrainerConfig(losses={"ppo_actor": {}, "ppo_critic": {}, "entropy": {"weight": 0.01}})
 """
 
-from hookline.training.losses.forwards import actions_forward, tokens_forward, trained_tokens
-from hookline.training.losses.loss import Field, Loss, LossConfig, masked_mean
+from hookline.training.losses.loss import (
+    Field,
+    Loss,
+    LossConfig,
+    SharedLossData,
+    actions_forward,
+    masked_mean,
+    tokens_forward,
+    trained_tokens,
+)
 from hookline.training.losses.schedule import LossSchedule, Window
-from hookline.training.losses.shared import SharedLossData
 
 __all__ = [
     "Field",

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hookline.training.losses.forwards import tokens_forward, trained_tokens
 from hookline.training.losses.kl import Reference, kl_estimate
-from hookline.training.losses.loss import Field, Loss, LossConfig, masked_mean
-from hookline.training.losses.shared import SharedLossData
+from hookline.training.losses.loss import (
+    Field,
+    Loss,
+    LossConfig,
+    SharedLossData,
+    masked_mean,
+    tokens_forward,
+    trained_tokens,
+)
 
 if TYPE_CHECKING:
     from hookline.training.experience import Experience

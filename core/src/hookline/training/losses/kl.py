@@ -17,9 +17,17 @@ from torch import Tensor
 
 from hookline.policies.weights import fingerprint
 from hookline.training.errors import ExperienceError, ReferencePolicyError
-from hookline.training.losses.forwards import actions_forward, next_token_logprobs, tokens_forward, trained_tokens
-from hookline.training.losses.loss import Field, Loss, LossConfig, masked_mean
-from hookline.training.losses.shared import SharedLossData
+from hookline.training.losses.loss import (
+    Field,
+    Loss,
+    LossConfig,
+    SharedLossData,
+    actions_forward,
+    masked_mean,
+    next_token_logprobs,
+    tokens_forward,
+    trained_tokens,
+)
 
 __all__ = ["KL", "KLConfig", "Reference", "kl_estimate"]
 

@@ -1,4 +1,4 @@
-"""`Loss`: what every loss can be asked."""
+"""`Loss`: what a loss is told, asked for and returns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,62 @@ from torch import Tensor
 
 from hookline.training.errors import ExperienceError
 from hookline.training.losses.schedule import LossSchedule, Window
-from hookline.training.losses.shared import SharedLossData
+from hookline_hookspecs import TrainerState
 
 if TYPE_CHECKING:
     from hookline.training.experience import Experience
     from hookline_hookspecs import TrainerState
 
-__all__ = ["Field", "Loss", "LossConfig", "masked_mean"]
+__all__ = [
+    "ActionsForward",
+    "Field",
+    "Loss",
+    "LossConfig",
+    "SharedLossData",
+    "actions_forward",
+    "masked_mean",
+    "next_token_logprobs",
+    "tokens_forward",
+    "trained_tokens",
+]
+
+
+class SharedLossData(dict[str, Any]):
+    """A dictionary that losses write to and read from, in the order in which the config names them.
+
+    What one loss has computed, such as the policy's forward pass, the next one finds here.
+    """
+
+    def __init__(
+        self,
+        state: TrainerState,
+        policy: Any,
+        batch: Mapping[str, Tensor] | None = None,
+        experience: Experience | None = None,
+        *,
+        minibatch: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.state = state
+        """The run."""
+        self.policy = policy
+        """The torch module that is trained."""
+        self.batch = batch or {}
+        """The rows to compute the loss on: of the experience, or examples of the dataset; empty in a rollout phase."""
+        self.minibatch = self.batch if minibatch is None else minibatch
+        """All rows of the gradient step. `batch` is a part of them where gradients are accumulated."""
+        self.experience = experience
+        """The whole experience of the epoch; None where there is a dataset instead."""
+        self._stats: dict[str, Tensor | float] = {}
+
+    def report(self, name: str, value: Tensor | float) -> None:
+        """Have a number reported beside the losses; a tensor has no dimensions."""
+        self._stats[name] = value
+
+    def take_stats(self) -> dict[str, Tensor | float]:
+        """The numbers reported since the last call, by name."""
+        stats, self._stats = self._stats, {}
+        return stats
 
 
 class Field(NamedTuple):
@@ -142,3 +191,44 @@ class Loss:
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """The mean of the values that a mask has as true; 0 where it has none."""
     return (values * mask).sum() / mask.sum().clamp(min=1)
+
+
+class ActionsForward(NamedTuple):
+    """The policy at each row of a control minibatch."""
+
+    logprobs: Tensor
+    """Of the actions that were taken."""
+    entropy: Tensor
+    values: Tensor
+
+
+def actions_forward(shared: SharedLossData) -> ActionsForward:
+    """The policy on the minibatch's observations and actions."""
+    forward: ActionsForward | None = shared.get("actions_forward")
+    if forward is None:
+        evaluated = shared.policy.evaluate_actions(shared.batch["obs"], shared.batch["actions"])
+        forward = shared["actions_forward"] = ActionsForward(*evaluated)
+    return forward
+
+
+def tokens_forward(shared: SharedLossData) -> Tensor:
+    """The log-probability of each of the minibatch's tokens but the first, (rows, length - 1)."""
+    logprobs: Tensor | None = shared.get("tokens_forward")
+    if logprobs is None:
+        logprobs = next_token_logprobs(shared.policy, shared.batch["tokens"], shared.batch["valid"])
+        shared["tokens_forward"] = logprobs
+    return logprobs
+
+
+def trained_tokens(batch: Mapping[str, Tensor]) -> Tensor:
+    """True for the tokens, all but the first, that are trained on."""
+    return batch["loss_mask"][:, 1:]
+
+
+def next_token_logprobs(policy: Any, tokens: Tensor, valid: Tensor) -> Tensor:
+    """The log-probability of each token but the first, from a policy that has them, or that gives logits of tokens."""
+    if hasattr(policy, "token_logprobs"):
+        logprobs: Tensor = policy.token_logprobs(tokens, valid)
+        return logprobs
+    logits: Tensor = policy(tokens)
+    return logits[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)

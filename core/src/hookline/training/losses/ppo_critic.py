@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hookline.training.losses.forwards import actions_forward
 from hookline.training.losses.gae import generalized_advantages
-from hookline.training.losses.loss import Field, Loss, LossConfig
-from hookline.training.losses.shared import SharedLossData
+from hookline.training.losses.loss import Field, Loss, LossConfig, SharedLossData, actions_forward
 
 __all__ = ["PPOCritic", "PPOCriticConfig"]
 

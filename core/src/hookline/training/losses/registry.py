@@ -1,14 +1,14 @@
-"""Losses by name: those that ship with Hookline, and those of plugins."""
+"""Losses by name, and the moments of a run that a loss may have methods for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from hookline.plugins.errors import did_you_mean
-from hookline.plugins.manager import PluginManager
-from hookline.plugins.offers import gather_offers
+from hookline.errors import did_you_mean
+from hookline.plugin_manager.manager import PluginManager
+from hookline.plugin_manager.registry import gather_offers
 from hookline.training.errors import TrainerConfigError, UnknownLossError
 from hookline.training.losses.grpo import GRPO
 from hookline.training.losses.kl import KL
@@ -16,8 +16,39 @@ from hookline.training.losses.loss import Loss
 from hookline.training.losses.ppo_actor import PPOActor
 from hookline.training.losses.ppo_critic import PPOCritic
 from hookline.training.losses.sft import SFT
+from hookline_hookspecs import TrainerState, hookimpl
 
-__all__ = ["OWN_LOSSES", "build_losses", "known_losses"]
+__all__ = ["NAME", "OWN_LOSSES", "LossLifecycle", "build_losses", "known_losses"]
+
+MOMENTS: Final = ("on_new_training_run", "on_rollout_start", "on_mb_end", "on_train_phase_end")
+
+NAME: Final = "losses"
+"""What the losses go by among plugins."""
+
+
+class LossLifecycle:
+    """Implements those events that a loss overrides the method of: the others cost nothing."""
+
+    critical = True  # what a loss raises ends the run, here as in its gradient
+
+    def __init__(self, losses: Sequence[Loss], state: TrainerState) -> None:
+        for moment in MOMENTS:
+            usual = getattr(Loss, moment)
+            told = [getattr(loss, moment) for loss in losses if getattr(type(loss), moment) is not usual]
+            if told:
+                setattr(self, moment, _implementation(moment, told, state))
+
+
+def _implementation(
+    moment: str, told: Sequence[Callable[[TrainerState], None]], state: TrainerState
+) -> Callable[[], None]:
+    @hookimpl(specname=moment, tryfirst=True)
+    def tell() -> None:
+        for method in told:
+            method(state)
+
+    return tell
+
 
 OWN_LOSSES: Final[Mapping[str, type[Loss]]] = {
     "ppo_actor": PPOActor,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from hookline.plugins.errors import did_you_mean
+from hookline.errors import did_you_mean
 from hookline.training.errors import TrainerConfigError
 from hookline_hookspecs import TrainerState
 

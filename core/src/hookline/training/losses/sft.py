@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from hookline.training.losses.forwards import tokens_forward, trained_tokens
-from hookline.training.losses.loss import Field, Loss, masked_mean
-from hookline.training.losses.shared import SharedLossData
+from hookline.training.losses.loss import Field, Loss, SharedLossData, masked_mean, tokens_forward, trained_tokens
 
 __all__ = ["SFT"]
 

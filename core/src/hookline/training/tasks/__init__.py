@@ -9,7 +9,7 @@ A task is a function that makes a trainer, and the config that it suits:
 `hookline train path/to/file.py:maze` finds it in a file; a plugin brings more by `register_tasks`.
 """
 
-from hookline.training.tasks.finding import find_task
+from hookline.training.tasks.registry import find_task
 from hookline.training.tasks.task import Task, task
 
 __all__ = ["Task", "find_task", "task"]

@@ -1,20 +1,32 @@
-"""`addition`: a tiny transformer learns from examples to add numbers of one digit, in a few seconds."""
+"""`addition`: a tiny transformer learns one-digit sums from examples, in a few seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.policies import TransformerPolicy
-from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer
+from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, TextProblem
 from hookline.training.config import OptimizerConfig, SupervisedConfig, TrainerConfig
-from hookline.training.tasks.demonstrations import demonstrations
 from hookline.training.tasks.task import task
 from hookline.training.trainer import Trainer
 
-__all__ = ["addition"]
+__all__ = ["addition", "demonstrations"]
+
+
+def demonstrations(
+    problems: Iterable[TextProblem], tokenizer: CharacterTokenizer
+) -> list[dict[str, list[int] | list[bool]]]:
+    """One example for each problem: the answer is to be learnt, its end included; the prompt is given."""
+    examples: list[dict[str, list[int] | list[bool]]] = []
+    for problem in problems:
+        before, after = tokenizer.encode(problem.prompt), [*tokenizer.encode(problem.answer), tokenizer.end]
+        examples.append({"tokens": before + after, "loss_mask": [False] * len(before) + [True] * len(after)})
+    return examples
+
 
 TOKENIZER: Final = CharacterTokenizer("0123456789+=")
 

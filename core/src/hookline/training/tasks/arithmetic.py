@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.policies import TransformerPolicy
 from hookline.rewards import IntegratedRewardConfig, RewardConfig
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
 from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
-from hookline.training.tasks.demonstrations import demonstrations
+from hookline.training.tasks.addition import demonstrations
 from hookline.training.tasks.task import task
 from hookline.training.trainer import Trainer
 from hookline.training.warm_start import WarmStart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.manager import PluginManager
 from hookline.rollout import CurriculumConfig
 from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
 from hookline.training.tasks.task import task

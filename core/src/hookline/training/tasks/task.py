@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookline.plugins.faults import exits_as_errors
-from hookline.plugins.manager import PluginManager
+from hookline.plugin_manager.faults import exits_as_errors
+from hookline.plugin_manager.manager import PluginManager
 from hookline.training.config import TrainerConfig
 from hookline.training.errors import TrainingError
 from hookline.training.trainer import Trainer

@@ -19,10 +19,10 @@ def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> Answer:
         weights = (checkpoint / POLICY).read_bytes()
     except OSError as error:
         raise EvaluationError(f"{checkpoint / POLICY} cannot be read: {error.strerror}") from error
-    from hookline.plugins.discovery import open_plugins
-    from hookline.plugins.manager import Overrides
+    from hookline.plugin_manager.discovery import open_plugins
+    from hookline.plugin_manager.manager import Overrides
     from hookline.training.policy_evaluator import NAME, PolicyEvaluator
-    from hookline.training.runs import rebuild_trainer
+    from hookline.training.run import rebuild_trainer
 
     # Lessons, environments and tasks may be a plugin's, and so may the answer.
     with open_plugins() as plugins:

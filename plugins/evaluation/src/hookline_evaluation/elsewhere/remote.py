@@ -95,7 +95,7 @@ class RemoteEvaluation:
 
     def _call(self, client: HTTPClient, method: str, path: str, content: object = None) -> dict[str, Any]:
         """One call, made again with growing pauses for as long as the server is away or busy."""
-        from hookline.http.retries import Backoff, RequestError, with_retries
+        from hookline.http.requests import Backoff, RequestError, with_retries
 
         def call() -> Any:
             try:

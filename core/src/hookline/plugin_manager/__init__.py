@@ -1,0 +1,23 @@
+"""Plugins: the manager that calls them, and how installed ones are found and configured.
+
+A manager with the plugins that pyproject.toml and the environment want, for the time of a run:
+
+    with open_plugins() as manager:
+        manager.emit.on_epoch_end(state=state)
+"""
+
+from hookline.errors import ConfigError, HooklineError, OrderError, PluginError
+from hookline.plugin_manager.discovery import load_plugins, open_plugins
+from hookline.plugin_manager.manager import PluginManager
+from hookline.plugin_manager.settings import read_settings
+
+__all__ = [
+    "ConfigError",
+    "HooklineError",
+    "OrderError",
+    "PluginError",
+    "PluginManager",
+    "load_plugins",
+    "open_plugins",
+    "read_settings",
+]

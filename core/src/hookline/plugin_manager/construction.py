@@ -1,0 +1,207 @@
+"""From what an entry point names to a plugin with its options: constructor arguments, validation, overrides."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, Final, get_args, get_type_hints
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from hookline.errors import ConfigFault, PluginError, did_you_mean
+from hookline.plugin_manager.emitters import Emit
+from hookline.plugin_manager.faults import ErrorPolicy
+from hookline.plugin_manager.manager import Overrides
+from hookline.plugin_manager.settings import Settings, is_redacted
+from hookline.pydantic_faults import declared_secrets, field_names, validation_faults
+from hookline_hookspecs import At, Cycle, Every, Schedule
+from hookline_hookspecs.redaction import redact, remember_secrets
+
+__all__ = ["Blueprint"]
+
+OURS: Final = ("every", "schedule", "on_error")
+"""Keys that every plugin's table may have, unless the plugin has an option of that name itself."""
+
+SCHEDULES: Final[Mapping[frozenset[str], Callable[..., Schedule]]] = {
+    frozenset({"every", "start", "stop"}): lambda every, **limits: Every(every, **limits),
+    frozenset({"cycle", "active"}): lambda cycle, active: Cycle(cycle, active),
+    frozenset({"at"}): lambda at: At(at),
+}
+
+
+@dataclasses.dataclass
+class Blueprint:
+    """How one plugin is to be made: what its constructor wants, and what the user's settings say."""
+
+    name: str
+    target: Any
+    """What the entry point names: a class or function to call, or a module or object that is the plugin itself."""
+    options_model: Any
+    """The pydantic model or dataclass of the constructor's options parameter, None when it takes none."""
+    arguments: Mapping[str, str]
+    """What to pass for each constructor parameter: `options` or `emit`."""
+    options: Any = None
+    """The validated options."""
+
+    @classmethod
+    def of(cls, name: str, target: Any) -> Blueprint:
+        """Read the constructor. A plugin's options are declared by the type of its constructor's parameter."""
+        if isinstance(target, ModuleType) or not callable(target):
+            return cls(name, target, None, {})
+        constructor = inspect.getattr_static(target, "__init__") if isinstance(target, type) else target
+        if constructor is object.__init__:
+            return cls(name, target, None, {})
+        hints = _type_hints(name, target, constructor)
+        model: Any = None
+        arguments: dict[str, str] = {}
+        for parameter in inspect.signature(target).parameters.values():
+            hint = hints.get(parameter.name)
+            if parameter.name == "emit":
+                arguments["emit"] = "emit"
+            elif _is_model(hint):
+                model, arguments[parameter.name] = hint, "options"
+            elif parameter.default is parameter.empty and parameter.kind not in (
+                parameter.VAR_POSITIONAL,
+                parameter.VAR_KEYWORD,
+            ):
+                raise PluginError(
+                    target,
+                    f"plugin {name!r}: its constructor asks for {parameter.name!r}; it may take `emit`, and options "
+                    "whose type is a pydantic model or a dataclass",
+                )
+        return cls(name, target, model, arguments)
+
+    def read_options(self, settings: Settings) -> list[ConfigFault]:
+        """Validate what the settings say, and return all that is wrong with it."""
+        values = {k: v for k, v in settings.options.get(self.name, {}).items() if k not in self._our_keys()}
+        recorded = settings.recorded.get(self.name, {})
+        known = field_names(self.options_model)
+        # A run may have begun with another version of the plugin, which had other options.
+        values = {k: v for k, v in values.items() if k in known or k not in recorded}
+        remember_secrets(values)
+        for secret in declared_secrets(self.options_model, values):
+            remember_secrets(secret, "secret")  # before they are validated: what is wrong with one is told without it
+        if self.options_model is None:
+            return [
+                ConfigFault(settings.option_origin(self.name, [key]), f"plugin {self.name!r} takes no options")
+                for key in values
+            ]
+        try:
+            self.options = TypeAdapter(self.options_model).validate_python(values, extra="forbid")
+            remember_secrets(self.options)
+        except ValidationError as error:
+            return validation_faults(
+                error, self.options_model, lambda path: settings.option_origin(self.name, path or ["options"])
+            )
+        now = redact(to_jsonable_python(self.options, fallback=repr))
+        return [
+            ConfigFault(
+                f"{self.name}.{key}",
+                "a secret is in it, which is not written down, so a resumed run must be given it again: "
+                f"-o {self.name}.{key}=..., or in the environment or the settings",
+            )
+            for key, before in recorded.items()
+            if is_redacted(before) and key not in values and key in known and now.get(key) != before
+        ]
+
+    def overrides_in(self, settings: Settings) -> dict[str, Any]:
+        """What the settings say under the keys that every plugin has."""
+        return {k: v for k, v in settings.options.get(self.name, {}).items() if k in self._our_keys()}
+
+    def build(self, emit: Emit) -> Any:
+        """Make the plugin."""
+        if isinstance(self.target, ModuleType) or not callable(self.target):
+            return self.target
+        available = {"options": self.options, "emit": emit}
+        plugin = self.target(**{parameter: available[what] for parameter, what in self.arguments.items()})
+        if plugin is None:
+            raise PluginError(self.target, f"plugin {self.name!r}: what makes it returned None: return the plugin")
+        return plugin
+
+    def overrides(
+        self,
+        settings: Settings,
+        distribution: str | None,
+        schedules: Mapping[str, Schedule | None],
+        clocks: Mapping[str, str],
+    ) -> tuple[Overrides, list[ConfigFault]]:
+        """What the settings say over the plugin's own schedules and error policy, and what is wrong with it.
+
+        :param schedules: the plugin's own schedule of each event that it implements.
+        :param clocks: the clock of each event.
+        """
+        faults: list[ConfigFault] = []
+        values = self.overrides_in(settings)
+
+        def fault(path: list[str], problem: str) -> None:
+            faults.append(ConfigFault(settings.option_origin(self.name, path), problem))
+
+        every = None
+        if "every" in values:
+            every = _parse_schedule(values["every"], ["every"], fault)
+            if every is not None and not any(schedules.values()):
+                first = next((event for event in schedules if clocks.get(event) != "none"), "EVENT")
+                fault(["every"], f"plugin {self.name!r} has no schedule; give an event one by schedule.{first}")
+        per_event: dict[str, Schedule] = {}
+        for event, value in _table(values.get("schedule", {}), fault).items():
+            if event not in schedules:
+                fault(
+                    ["schedule", event], f"plugin {self.name!r} does not implement it{did_you_mean(event, schedules)}"
+                )
+            elif clocks[event] == "none":
+                fault(["schedule", event], "the event has no clock to count by")
+            else:
+                parsed = _parse_schedule(value, ["schedule", event], fault)
+                if parsed is not None:
+                    per_event[event] = parsed
+        on_error = values.get("on_error")
+        if on_error is not None and on_error not in get_args(ErrorPolicy):
+            hint = did_you_mean(str(on_error), get_args(ErrorPolicy))
+            fault(["on_error"], f"must be 'raise', 'warn' or 'disable', got {redact(on_error)!r}{hint}")
+        overrides = Overrides(schedule=every, event_schedules=per_event, on_error=on_error, distribution=distribution)
+        return overrides, faults
+
+    def _our_keys(self) -> set[str]:
+        return set(OURS) - set(field_names(self.options_model))
+
+
+def _type_hints(name: str, target: Any, constructor: Any) -> Mapping[str, Any]:
+    try:
+        return get_type_hints(constructor)
+    except NameError as error:
+        raise PluginError(
+            target,
+            f"plugin {name!r}: the types of its constructor cannot be read ({error}); "
+            "import them at run time, not under TYPE_CHECKING",
+        ) from error
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and (issubclass(hint, BaseModel) or dataclasses.is_dataclass(hint))
+
+
+def _table(value: Any, fault: Callable[[list[str], str], None]) -> Mapping[str, Any]:
+    if isinstance(value, dict):
+        return value
+    fault(["schedule"], f"must be a table of events, such as schedule.on_epoch_end = 5, got {redact(value)!r}")
+    return {}
+
+
+def _parse_schedule(value: Any, path: list[str], fault: Callable[[list[str], str], None]) -> Schedule | None:
+    """A number, or a table with `every` (and `start`, `stop`), with `cycle` and `active`, or with `at`."""
+    table = value if isinstance(value, dict) else {"every": value}
+    for keys, make in SCHEDULES.items():
+        if table and table.keys() <= keys:
+            try:
+                return make(**table)
+            except (TypeError, ValueError) as error:
+                fault(path, f"is not a schedule: {error}")
+                return None
+    fault(
+        path,
+        f"is not a schedule: use a number, {{every, start, stop}}, {{cycle, active}} or {{at}}, got {redact(value)!r}",
+    )
+    return None

@@ -1,0 +1,393 @@
+"""`PluginManager`: pluggy's, with kinds of event, schedules, order, error policies, background work and timing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import pluggy
+
+from hookline.errors import DuplicatePluginError, OrderError, PluginError, did_you_mean
+from hookline.plugin_manager.background import Background
+from hookline.plugin_manager.dispatch import Dispatcher
+from hookline.plugin_manager.emitters import Emit, Emitter
+from hookline.plugin_manager.events import Event
+from hookline.plugin_manager.faults import ErrorPolicy, FaultHandler, FaultLedger, error_policy_of, raise_failures
+from hookline.plugin_manager.implementations import Implementation, check_implementation
+from hookline.plugin_manager.ordering import Constraints, constraints_of, sort_by_constraints
+from hookline.plugin_manager.timing import PluginTimer
+from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule, TrainerHook
+
+if TYPE_CHECKING:
+    from hookline.plugin_manager.discovery import PluginRecord
+
+__all__ = ["Overrides", "PluginManager"]
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What is known of a plugin from outside: what the user's config says of it, and where it comes from."""
+
+    schedule: Schedule | None = None
+    """For every implementation that has a schedule."""
+    event_schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    """For the implementation of one event."""
+    on_error: ErrorPolicy | None = None
+    distribution: str | None = None
+    """Its distribution and the version of that, such as "hookline-metrics 0.1.0"."""
+
+
+class PluginManager(pluggy.PluginManager):
+    """Registers plugins and emits events to them.
+
+    `emit.<event>(...)` calls the event's compiled emitter, `hook.<event>(...)` is pluggy's call with the same answers.
+    A new manager knows the events of `hookline_hookspecs` and no plugin: `register` adds one that you have at hand,
+    `hookline.plugin_manager.open_plugins` makes a manager with those that are installed.
+
+    :param rank: this process among those of the run. Implementations for the driver run on rank 0 only.
+    :param background_capacity: how many calls may wait for each plugin that runs in the background.
+    :param drain_seconds: how long the end of a run waits for background calls.
+    """
+
+    def __init__(self, *, rank: int = 0, background_capacity: int = 256, drain_seconds: float = 5.0) -> None:
+        super().__init__(PROJECT_NAME)
+        self.rank: Final = rank
+        self.faults: Final = FaultLedger()
+        self.installed: list[PluginRecord] = []
+        """What became of the installed plugins, where they were loaded into this manager."""
+        self._lock = threading.RLock()
+        self._handler = handler = FaultHandler(self.faults, self._rebuild_emitters)
+        self._background = Background(
+            background_capacity, drain_seconds, self.faults, handler.failed, self._rebuild_emitters
+        )
+        self._dispatcher = Dispatcher(self._inner_hookexec, handler.failed, self._background)
+        self._inner_hookexec = self._execute
+        self._events: dict[str, Event] = {}
+        self._emitters: dict[str, Emitter] = {}
+        self._answers: dict[str, Emitter] = {}
+        self._constraints: dict[str, Constraints] = {}
+        self._wishes: dict[str, Constraints] = {}
+        """The constraints of those plugins that care who is called before them. Mostly there are few."""
+        self._overrides: dict[str, Overrides] = {}
+        self._implementations: dict[pluggy.HookImpl, Implementation] = {}
+        self.emit: Final[Emit] = type("Emit", (Emit,), {"__slots__": ()})()
+        for phase in PHASES:
+            self.add_hookspecs(phase)
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> Mapping[str, Event]:
+        """All events by name, in the order of their phases."""
+        return self._events
+
+    def add_hookspecs(self, module_or_class: Any) -> None:
+        """Add the events that a module or class declares with `hookspec`."""
+        with self._lock:
+            super().add_hookspecs(module_or_class)
+            # By `vars` first: that is the order in which the author declared them.
+            for name in dict.fromkeys((*vars(module_or_class), *dir(module_or_class))):
+                caller = vars(self.hook).get(name)
+                if caller is not None and caller.has_spec() and name not in self._events:
+                    self._add_event(Event.of(caller))
+
+    def _add_event(self, event: Event) -> None:
+        self._events[event.name] = event
+        for emitters, keep_results in ((self._emitters, False), (self._answers, True)):
+            globals_ = self._dispatcher.globals()
+            build = partial(self._build_emitter, event, globals_, keep_results)
+            emitters[event.name] = Emitter(event, globals_, build, self._lock)
+        setattr(type(self.emit), event.name, self._emitters[event.name].function)
+
+    # -- registration ---------------------------------------------------------------------------------------------
+
+    def get_canonical_name(self, plugin: object) -> str:
+        """The name of a plugin that is registered without one: its own, or its class's, numbered if taken."""
+        name = str(getattr(plugin, "__name__", type(plugin).__name__))
+        candidate, number = name, 2
+        while candidate in self._name2plugin:
+            candidate, number = f"{name}-{number}", number + 1
+        return candidate
+
+    def register(self, plugin: Any, name: str | None = None, *, overrides: Overrides | None = None) -> str | None:
+        """Register a plugin, at any moment; it is called from the next emission on. Returns its name."""
+        with self._lock:
+            plugin_name = name or self.get_canonical_name(plugin)
+            self._check_plugin(plugin, plugin_name)
+            overrides = overrides or Overrides()
+            policy = overrides.on_error or error_policy_of(plugin, plugin_name)
+            constraints = constraints_of(plugin, plugin_name)
+            self._check_requirements(plugin, plugin_name, constraints)
+            cares = constraints.after or constraints.before or constraints.newest_last
+            wishes = {**self._wishes, plugin_name: constraints} if cares else self._wishes
+            if wishes:
+                # A cycle is an error before anything has changed.
+                sort_by_constraints([*self._constraints, plugin_name], wishes)
+            try:
+                if super().register(plugin, plugin_name) is None:
+                    return None  # blocked, as pluggy calls it
+            except BaseException:
+                # pluggy checks implementations one by one, and those before a bad one are in place already.
+                super().unregister(plugin, plugin_name)
+                raise
+            self._constraints[plugin_name] = constraints
+            self._wishes = wishes
+            self._overrides[plugin_name] = overrides
+            self.faults.quarantined.pop(plugin_name, None)
+            self._adopt_implementations(plugin_name, overrides, policy)
+            return plugin_name
+
+    def _check_plugin(self, plugin: Any, name: str) -> None:
+        other = self._name2plugin.get(name)
+        if other is not None:
+            raise DuplicatePluginError(plugin, f"two plugins are called {name!r}: {other!r} and {plugin!r}")
+        if isinstance(plugin, TrainerHook):
+            raise PluginError(
+                plugin, f"{name!r} is a TrainerHook, whose arguments a trainer finds by name: trainer.add_hook(...)"
+            )
+        for attribute in dir(plugin):
+            options = self.parse_hookimpl_opts(plugin, attribute)
+            if options is None:
+                continue
+            event = options.get("specname") or attribute
+            if event not in self._events and not options.get("optionalhook"):
+                raise PluginError(
+                    plugin,
+                    f"plugin {name!r} implements {event!r}, which is no event{did_you_mean(event, self._events)}",
+                )
+            if isinstance(plugin, type):
+                raise PluginError(plugin, f"plugin {name!r} is a class: register an instance of it")
+
+    def _verify_hook(self, hook: pluggy.HookCaller, hookimpl: pluggy.HookImpl) -> None:
+        event = self._events.get(hook.name)
+        if event is not None:
+            check_implementation(hookimpl, event)
+        super()._verify_hook(hook, hookimpl)
+
+    def _check_requirements(self, plugin: Any, name: str, constraints: Constraints) -> None:
+        for required in constraints.requires:
+            if not self.has_plugin(required):
+                raise OrderError(
+                    plugin,
+                    f"plugin {name!r} requires {required!r}, which is not registered"
+                    f"{did_you_mean(required, self._constraints)}",
+                )
+
+    def _adopt_implementations(self, name: str, overrides: Overrides, policy: ErrorPolicy) -> None:
+        for caller in self.get_hookcallers(self.get_plugin(name)) or ():
+            event = self._events.get(caller.name)
+            if event is None:
+                continue  # an optional hook that no hookspec declares
+            own = [hookimpl for hookimpl in caller.get_hookimpls() if hookimpl.plugin_name == name]
+            for hookimpl in own:
+                schedule = _schedule_of(hookimpl, event.name, overrides)
+                self._implementations[hookimpl] = Implementation.of(
+                    hookimpl, event, schedule=schedule, policy=policy, distribution=overrides.distribution
+                )
+            if self._wishes or len(own) > 1:
+                self._reorder(caller)
+        self._rebuild_emitters()
+
+    def _reorder(self, caller: pluggy.HookCaller) -> None:
+        """Put `after` and `before` over pluggy's order, moving as little as possible."""
+        wrappers: list[pluggy.HookImpl] = []
+        others: list[pluggy.HookImpl] = []
+        for hookimpl in reversed(caller.get_hookimpls()):
+            (wrappers if hookimpl.wrapper or hookimpl.hookwrapper else others).append(hookimpl)
+        self._put_newest_last(others)
+        for group in (wrappers, others):
+            names = list(dict.fromkeys(hookimpl.plugin_name for hookimpl in group))
+            place = {name: index for index, name in enumerate(sort_by_constraints(names, self._wishes))}
+            group.sort(key=lambda hookimpl: place[hookimpl.plugin_name])
+        caller._hookimpls[:] = [*reversed(others), *reversed(wrappers)]
+
+    def _put_newest_last(self, hookimpls: list[pluggy.HookImpl]) -> None:
+        """Put plugins with `newest_last` behind the others, in the order of their registration.
+
+        Those that want to be first, or last, stay among those that do.
+        """
+        places = {
+            name: place for place, (name, own) in enumerate(self._constraints.items(), start=1) if own.newest_last
+        }
+        if any(hookimpl.plugin_name in places for hookimpl in hookimpls):
+            hookimpls.sort(key=lambda own: (own.trylast - own.tryfirst, places.get(own.plugin_name, 0)))
+
+    def unregister(self, plugin: Any = None, name: str | None = None) -> Any | None:
+        """Unregister a plugin, at any moment; it is called no more from the next emission on. Returns it."""
+        with self._lock:
+            known = self.get_name(plugin) if name is None else name
+            dependants = [other for other, own in self._constraints.items() if known in own.requires]
+            if dependants and known in self._constraints:
+                raise OrderError(plugin, f"plugin {known!r} cannot be unregistered: {dependants[0]!r} requires it")
+            return self._remove(plugin, known)
+
+    def _remove(self, plugin: Any, name: str | None) -> Any | None:
+        removed = super().unregister(plugin, name)
+        if removed is not None and name is not None:
+            self._constraints.pop(name, None)
+            self._wishes.pop(name, None)
+            self._overrides.pop(name, None)
+            self._implementations = {h: i for h, i in self._implementations.items() if h.plugin_name != name}
+            self._background.retire(name)
+            self._rebuild_emitters()
+        return removed
+
+    def replace(self, name: str, plugin: Any) -> Any:
+        """Put a plugin in the place of the one that goes by `name`, and return that one.
+
+        The new plugin is called where the old one was. When it cannot be registered the old one stays.
+        """
+        with self._lock:
+            old = self.get_plugin(name)
+            if old is None:
+                known = did_you_mean(name, self._constraints)
+                raise PluginError(plugin, f"there is no plugin {name!r} to replace{known}")
+            overrides = self._overrides[name]
+            places = {caller.name: caller.get_hookimpls() for caller in self.get_hookcallers(old) or ()}
+            self._remove(old, name)
+            try:
+                self.register(plugin, name, overrides=overrides)
+            except Exception:
+                self.register(old, name, overrides=overrides)
+                raise
+            finally:
+                self._take_places(name, places)
+            return old
+
+    def _take_places(self, name: str, places: Mapping[str, Sequence[pluggy.HookImpl]]) -> None:
+        for event, before in places.items():
+            caller: pluggy.HookCaller = getattr(self.hook, event)
+            own = [hookimpl for hookimpl in caller.get_hookimpls() if hookimpl.plugin_name == name]
+            index = next(i for i, hookimpl in enumerate(before) if hookimpl.plugin_name == name)
+            if len(own) == 1 and own[0].wrapper == before[index].wrapper:
+                caller._hookimpls.remove(own[0])
+                caller._hookimpls.insert(index, own[0])
+                self._reorder(caller)
+        self._rebuild_emitters()
+
+    def implementations_of(self, name: str) -> list[Implementation]:
+        """What a plugin implements, in the order of the events."""
+        own = [implementation for implementation in self._implementations.values() if implementation.plugin == name]
+        return sorted(own, key=lambda implementation: list(self._events).index(implementation.event.name))
+
+    def ask(self, event: str, plugin: str) -> Any:
+        """What one plugin answers to an event without arguments. Its errors are raised as they are."""
+        own = (one for one in self.implementations_of(plugin) if one.event.name == event and not one.is_wrapper)
+        return next((answer for one in own if (answer := one.hookimpl.function()) is not None), None)
+
+    def report_failure(self, plugin: str, event: str, error: Exception) -> None:
+        """Count what a plugin answered as its failure, as if it had raised this error, and do as its policy says."""
+        implementation = next(one for one in self.implementations_of(plugin) if one.event.name == event)
+        failures = self._handler.failed(implementation, error, None)
+        if failures:
+            raise_failures(event, failures)
+
+    # -- emission -------------------------------------------------------------------------------------------------
+
+    def _rebuild_emitters(self) -> None:
+        with self._lock:
+            for emitter in (*self._emitters.values(), *self._answers.values()):
+                emitter.invalidate()
+
+    def _build_emitter(self, event: Event, globals_: dict[str, Any], keep_results: bool) -> CodeType:
+        self._background.raise_late_failures()
+        caller: pluggy.HookCaller = getattr(self.hook, event.name)
+        if self._inner_hookexec != self._execute and not keep_results:
+            # All calls are watched by pluggy's monitoring, which sees pluggy's way alone.
+            return self._dispatcher.forward(event, lambda arguments: caller(**arguments))
+        called = self._called(event, caller.get_hookimpls())
+        return self._dispatcher.compile(event, called, globals_, keep_results=keep_results)
+
+    def _called(self, event: Event, hookimpls: Sequence[pluggy.HookImpl]) -> list[Implementation]:
+        """The implementations that take part here and now, in call order."""
+        known = (self._implementations.get(h) or Implementation.of(h, event) for h in reversed(hookimpls))
+        return [
+            implementation
+            for implementation in known
+            if implementation.plugin not in self.faults.quarantined
+            and (self.rank == 0 or not implementation.driver_only)
+        ]
+
+    def _execute(
+        self,
+        hook_name: str,
+        hook_impls: Sequence[pluggy.HookImpl],
+        caller_kwargs: Mapping[str, object],
+        firstresult: bool,
+    ) -> Any:
+        """Answer a call of `hook.<event>(...)`."""
+        event = self._events.get(hook_name)
+        if event is None:
+            return self._dispatcher.multicall(hook_name, hook_impls, caller_kwargs, firstresult)
+        if hook_impls == getattr(self.hook, hook_name).get_hookimpls():
+            return self._answers[hook_name].function(self.emit, **caller_kwargs)
+        # Some of the plugins, or a function besides them, for this one call.
+        event.check_arguments(caller_kwargs)
+        return self._dispatcher.function(event, self._called(event, hook_impls))(caller_kwargs)
+
+    def add_hookcall_monitoring(self, before: Any, after: Any) -> Callable[[], None]:
+        """Have functions called before and after every event: pluggy's, with `emit` taking part."""
+        undo = super().add_hookcall_monitoring(before, after)
+        self._rebuild_emitters()
+
+        def undo_and_rebuild() -> None:
+            undo()
+            self._rebuild_emitters()
+
+        return undo_and_rebuild
+
+    def set_clocks(self, *, step: int | None = None, epoch: int | None = None, rollout: int | None = None) -> None:
+        """Say where clocks stand, such as `step=1000, epoch=5` for a resumed run, and -1 for a new one.
+
+        Ticks up to these count as seen, so that nothing is due again for what was done before the interruption. A clock
+        that is not named stays as it is.
+        """
+        ticks = {"step": step, "epoch": epoch, "rollout": rollout}
+        with self._lock:
+            for implementation in self._implementations.values():
+                tick = ticks.get(implementation.event.clock)
+                implementation.last_look = implementation.last_look if tick is None else tick
+            self._rebuild_emitters()
+
+    # -- the end of a run -----------------------------------------------------------------------------------------
+
+    def drain(self, seconds: float | None = None) -> list[str]:
+        """Wait for background calls to be done; return the plugins that were not done in time."""
+        return self._background.drain(seconds)
+
+    def close(self) -> None:
+        """End background work: wait for it within the deadline, count what is left, raise what is to be raised."""
+        self._background.close()
+        self._background.raise_late_failures()
+
+    def __enter__(self) -> PluginManager:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- timing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def timer(self) -> PluginTimer | None:
+        """What each plugin has taken in each event, once `enable_timing` was called."""
+        return self._dispatcher.timer
+
+    def enable_timing(self) -> PluginTimer:
+        """Measure every plugin in every event from now on."""
+        if self._dispatcher.timer is None:
+            self._dispatcher.timer = self._background.timer = PluginTimer()
+            self._rebuild_emitters()
+        return self._dispatcher.timer
+
+
+def _schedule_of(hookimpl: pluggy.HookImpl, event: str, overrides: Overrides) -> Schedule | None:
+    if event in overrides.event_schedules:
+        return overrides.event_schedules[event]
+    options: Mapping[str, Any] = hookimpl.opts
+    declared: Schedule | None = options.get("schedule")
+    return declared and (overrides.schedule or declared)

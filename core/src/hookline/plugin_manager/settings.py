@@ -1,0 +1,347 @@
+"""What the user wants of plugins, from five places; where two say something of one thing, the later wins.
+
+1. `[tool.hookline]` in the nearest pyproject.toml that has it
+2. `hookline.toml` beside it (the same keys, at the top level)
+3. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW and HOOKLINE_REQUIRED (names with commas between), HOOKLINE_STRICT,
+   and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.wandb=true")
+4. for a run that is resumed, the `config.json` of its folder: the options that it began with, and what was off then
+5. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
+
+A plugin is named by its name, or by `name@distribution` where two distributions bring one of that name. Every setting
+remembers where it came from. Faults are collected, not raised, so that all can be shown at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from pydantic import BaseModel, Field, ValidationError
+
+from hookline.errors import ConfigFault, did_you_mean
+from hookline.pydantic_faults import validation_faults
+from hookline_hookspecs.redaction import REDACTED, redact
+
+__all__ = ["Settings", "is_redacted", "read_settings"]
+
+ENVIRONMENT: Final = {
+    "HOOKLINE_DISABLE": "disable",
+    "HOOKLINE_ALLOW": "allow",
+    "HOOKLINE_REQUIRED": "required",
+    "HOOKLINE_STRICT": "strict",
+    "HOOKLINE_OPTIONS": "plugins",
+}
+
+DEEPEST: Final = 32
+TOO_DEEP: Final = f"is nested more than {DEEPEST} levels deep"
+LONGEST_PATH: Final = 200
+"""How much of what was given by `-o` is shown as the place of a fault."""
+
+
+class Schema(BaseModel):
+    """The keys of `[tool.hookline]`."""
+
+    disable: list[str] = []
+    allow: list[str] | None = None
+    required: list[str] = []
+    strict: bool | None = None
+    background_capacity: Annotated[int, Field(ge=1)] | None = None
+    drain_seconds: Annotated[float, Field(ge=0)] | None = None
+    plugins: dict[str, dict[str, Any]] = {}
+
+
+@dataclass
+class Settings:
+    """What all places together say."""
+
+    disabled: dict[str, str] = field(default_factory=dict)
+    """Where it is disabled, by plugin."""
+    enabled: set[str] = field(default_factory=set)
+    """Those of a disabled name that one distribution may bring all the same, as `name@distribution`."""
+    allowed: dict[str, str] | None = None
+    """Where it is allowed, by plugin; None allows all."""
+    required: list[tuple[Requirement, str]] = field(default_factory=list)
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Options by plugin and key."""
+    origins: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Where an option comes from, by plugin and key."""
+    strict: bool = False
+    background_capacity: int = 256
+    drain_seconds: float = 5.0
+    mentions: list[tuple[str, str]] = field(default_factory=list)
+    """Every plugin name that is used, and where."""
+    faults: list[ConfigFault] = field(default_factory=list)
+    recorded: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The options that a resumed run began with, by plugin and key, secrets redacted."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know of options that differ from those recorded."""
+
+    def option_origin(self, plugin: str, path: Sequence[str | int]) -> str:
+        """Where the option at `path` comes from, down to the key; where it would go, for one that is missing."""
+        first, *rest = map(str, path)
+        return ".".join([self.origins.get((plugin, first), f"[tool.hookline.plugins.{plugin}] {first}"), *rest])
+
+    def add_layer(self, layer: Schema, where: Mapping[str, str]) -> None:
+        """Take in what one place says; `where` tells the place of each key."""
+        for name in layer.disable:
+            self.disable(name, where["disable"])
+        if layer.allow is not None:
+            self.allowed = dict.fromkeys(map(_selector, layer.allow), where["allow"])
+            self.mentions += [(name, where["allow"]) for name in layer.allow]
+        for text in layer.required:
+            try:
+                self.required.append((Requirement(text), where["required"]))
+            except InvalidRequirement:
+                problem = f"{text!r} is not a plugin name with an optional version, such as 'checkpoint>=1'"
+                self.faults.append(ConfigFault(where["required"], problem))
+        self.strict = self.strict if layer.strict is None else layer.strict
+        self.background_capacity = layer.background_capacity or self.background_capacity
+        self.drain_seconds = self.drain_seconds if layer.drain_seconds is None else layer.drain_seconds
+        for plugin, options in layer.plugins.items():
+            self.mentions.append((plugin, f"{where['plugins']}.{plugin}"))
+            for key, value in options.items():
+                self.set_option(plugin, key, value, f"{where['plugins']}.{plugin}.{key}")
+
+    def disable(self, name: str, where: str) -> None:
+        own = _selector(name)
+        self.disabled[own] = where
+        self.enabled = {other for other in self.enabled if not _covers(own, other)}
+        self.mentions.append((name, where))
+
+    def enable(self, name: str, where: str) -> None:
+        own = _selector(name)
+        self.disabled = {other: by for other, by in self.disabled.items() if not _covers(own, other)}
+        if "@" in own:
+            self.enabled.add(own)
+        if self.allowed is not None:
+            self.allowed[own] = where
+        self.mentions.append((name, where))
+
+    def why_off(self, name: str, distribution: str) -> str | None:
+        """Why a plugin that a distribution brings is off, or None for one that is on."""
+        exact = _selector(f"{name}@{distribution}")
+        for own in () if exact in self.enabled else (exact, name):
+            if own in self.disabled:
+                return f"by {self.disabled[own]}"
+        if self.allowed is None or name in self.allowed or exact in self.allowed:
+            return None
+        return f"not among those allowed by {next(iter(self.allowed.values()), 'an empty allow-list')}"
+
+    def set_option(self, plugin: str, key: str, value: Any, where: str) -> None:
+        if _is_too_deep(value):
+            self.faults.append(ConfigFault(where, TOO_DEEP))
+            return
+        if is_redacted(value):
+            problem = f"{REDACTED} stands for a secret that is not shown: give the secret itself"
+            self.faults.append(ConfigFault(where, problem))
+            return
+        options = self.options.setdefault(plugin, {})
+        before, options[key] = options.get(key), _merged(options.get(key), value)
+        self.origins[plugin, key] = where
+        if key in self.recorded.get(plugin, {}) and options[key] != before:
+            shown = [json.dumps(redact({key: own})[key], default=str) for own in (before, options[key])]
+            self.notes.append(f"changed: {plugin}.{key} {' -> '.join(shown)}")
+
+    def add_recorded(self, plugins: Mapping[str, Any], disabled: Iterable[str], where: str) -> None:
+        """Take in what a run began with. It is no mention: a plugin may have been uninstalled since."""
+        for name in disabled:
+            self.disabled.setdefault(_selector(name), f"{where}: disabled")
+        for plugin, own in plugins.items():
+            self.recorded[plugin] = dict(own.get("options", {}))
+            for key, value in self.recorded[plugin].items():
+                if is_redacted(value):
+                    continue  # what the files and the environment say of it holds, or the option must be given again
+                options = self.options.setdefault(plugin, {})
+                if key in options and options[key] != value:
+                    self.notes.append(
+                        f"{self.origins[plugin, key]} is not used: the run goes on with {key} = {json.dumps(value)}, "
+                        f"as recorded; change it by -o {plugin}.{key}=..."
+                    )
+                options[key] = value
+                self.origins[plugin, key] = f"{where}: plugins.{plugin}.options.{key}"
+
+
+def read_settings(
+    folder: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    plugin_arguments: Iterable[str] = (),
+    option_arguments: Iterable[str] = (),
+    recorded: Path | None = None,
+) -> Settings:
+    """Read all places, beginning with the config files of `folder` (default: here) or the nearest above it.
+
+    :param recorded: the `config.json` of a run that is to go on as it began.
+    """
+    settings = Settings()
+    for path, table, prefix in _find_config(folder or Path.cwd(), settings.faults):
+        _add_table(settings, table, f"{_shown(path)}: {prefix}")
+    _add_environment(settings, os.environ if environ is None else environ)
+    if recorded is not None:
+        config = json.loads(recorded.read_text(encoding="utf-8"))
+        settings.add_recorded(config.get("plugins", {}), config.get("disabled", ()), _shown(recorded))
+    for argument in plugin_arguments:
+        if argument.startswith("no:"):
+            settings.disable(argument.removeprefix("no:"), f"-p {argument}")
+        else:
+            settings.enable(argument, f"-p {argument}")
+    for argument in option_arguments:
+        _add_option_argument(settings, argument, "-o ")
+    return settings
+
+
+def is_redacted(value: Any) -> bool:
+    """Whether something in a value is a secret that was not written down."""
+    if isinstance(value, Mapping):
+        return any(map(is_redacted, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(is_redacted, value))
+    return isinstance(value, str) and REDACTED in value
+
+
+def _selector(text: str) -> str:
+    """A plugin as settings name it: `name`, or `name@distribution` with the distribution's name normalized."""
+    name, at, distribution = text.partition("@")
+    return f"{name}@{canonicalize_name(distribution)}" if at else name
+
+
+def _covers(selector: str, other: str) -> bool:
+    return selector in (other, other.partition("@")[0])
+
+
+def _find_config(folder: Path, faults: list[ConfigFault]) -> list[tuple[Path, Mapping[str, Any], str]]:
+    for place in (folder, *folder.resolve().parents):
+        found: list[tuple[Path, Mapping[str, Any], str]] = []
+        project = _read_toml(place / "pyproject.toml", faults)
+        tools = project.get("tool") if project else None
+        table = tools.get("hookline") if isinstance(tools, dict) else None
+        if table is not None:
+            found.append((place / "pyproject.toml", table, "tool.hookline."))
+        own = _read_toml(place / "hookline.toml", faults)
+        if own is not None:
+            found.append((place / "hookline.toml", own, ""))
+        if found or faults:
+            return found
+    return []
+
+
+def _read_toml(path: Path, faults: list[ConfigFault]) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        faults.append(ConfigFault(_shown(path), f"is not valid TOML: {error}"))
+    except RecursionError:
+        faults.append(ConfigFault(_shown(path), TOO_DEEP))
+    except OSError as error:
+        faults.append(ConfigFault(_shown(path), f"cannot be read: {error.strerror}"))
+    return None
+
+
+def _add_table(settings: Settings, table: Any, prefix: str) -> None:
+    if isinstance(table, dict) and "tool" in table and prefix.endswith(": "):
+        problem = "in hookline.toml the keys stand at the top level, not under [tool.hookline]"
+        settings.faults.append(ConfigFault(f"{prefix}tool", problem))
+        return
+    try:
+        layer = Schema.model_validate(table, extra="forbid")
+    except ValidationError as error:
+        settings.faults += validation_faults(error, Schema, lambda path: prefix + ".".join(map(str, path)))
+        return
+    settings.add_layer(layer, {key: prefix + key for key in Schema.model_fields})
+
+
+def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
+    for variable, key in ENVIRONMENT.items():
+        text = environ.get(variable, "").strip()
+        if not text:
+            continue
+        if key == "plugins":
+            _add_options_variable(settings, variable, text)
+            continue
+        value: Any = text if key == "strict" else [name.strip() for name in text.split(",") if name.strip()]
+        try:
+            layer = Schema.model_validate({key: value})
+        except ValidationError as error:
+            settings.faults += [ConfigFault(variable, fault.problem) for fault in validation_faults(error, Schema)]
+            continue
+        settings.add_layer(layer, {key: variable})
+    for variable in environ:
+        if variable.startswith("HOOKLINE_") and variable not in ENVIRONMENT:
+            # Plugins have variables of their own; only what looks like a slip is one.
+            meant = difflib.get_close_matches(variable, ENVIRONMENT, n=1, cutoff=0.85)
+            if meant:
+                settings.faults.append(ConfigFault(variable, f"is not a setting{did_you_mean(variable, ENVIRONMENT)}"))
+
+
+def _add_options_variable(settings: Settings, variable: str, text: str) -> None:
+    try:
+        arguments = shlex.split(text)
+    except ValueError as error:
+        settings.faults.append(ConfigFault(variable, f"cannot be split into options ({error})"))
+        return
+    for argument in arguments:
+        _add_option_argument(settings, argument, f"{variable}: ")
+
+
+def _add_option_argument(settings: Settings, argument: str, place: str) -> None:
+    path, equals, text = argument.partition("=")
+    # Without the value, which may be a secret by a name that is misspelt.
+    where = place + (path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…")
+    plugin, dot, key = path.partition(".")
+    if not (equals and dot and plugin and key):
+        settings.faults.append(ConfigFault(where, "is not of the form PLUGIN.KEY=VALUE, such as checkpoint.every=5"))
+        return
+    first, *rest = key.split(".")
+    try:
+        value = _parse_value(text)
+    except RecursionError:
+        settings.faults.append(ConfigFault(where, TOO_DEEP))
+        return
+    for inner in reversed(rest):
+        value = {inner: value}
+    settings.mentions.append((plugin, where))
+    settings.set_option(plugin, first, value, where)
+
+
+def _parse_value(text: str) -> Any:
+    """A value as TOML has it, and a plain string where TOML would want quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _is_too_deep(value: Any) -> bool:
+    # Level by level: what goes down into each value would itself be stopped by the depth.
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+        ]
+    return bool(level)
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
+    return new
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)

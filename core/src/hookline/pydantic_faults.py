@@ -1,0 +1,81 @@
+"""From pydantic's errors to faults that name the key and the key that was probably meant."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, get_args, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from hookline.errors import ConfigFault, did_you_mean
+from hookline_hookspecs.redaction import REDACTED, redact
+from hookline_hookspecs.secret_names import is_secret_name
+
+__all__ = ["declared_secrets", "field_names", "validation_faults"]
+
+Path = Sequence[str | int]
+
+
+def field_names(model: Any) -> list[str]:
+    """The keys that a pydantic model or a dataclass takes; none for anything else."""
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return [info.alias or name for name, info in model.model_fields.items()]
+    if dataclasses.is_dataclass(model):
+        return [own.name for own in dataclasses.fields(model) if own.init]
+    return []
+
+
+def validation_faults(
+    error: ValidationError, model: Any, locate: Callable[[Path], str] = lambda path: ".".join(map(str, path))
+) -> list[ConfigFault]:
+    """One fault for each of pydantic's errors; `locate` tells where a path of keys stands."""
+    return [
+        ConfigFault(locate(details["loc"]), _problem(details, model)) for details in error.errors(include_url=False)
+    ]
+
+
+def _problem(details: ErrorDetails, model: Any) -> str:
+    key = str(details["loc"][-1]) if details["loc"] else ""
+    if details["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = field_names(_model_at(model, details["loc"][:-1]))
+        hint = did_you_mean(key, known) or (f"; known are {', '.join(sorted(known))}" if known else "")
+        return f"unknown key {key!r}{hint}"
+    if details["type"].startswith("missing"):
+        return "is required"
+    problem = _lower_first(details["msg"])
+    if isinstance(details["input"], dict):  # all options at once: the message itself says which it means
+        return problem
+    is_secret = any(is_secret_name(str(key)) for key in details["loc"])
+    return f"{problem}, got {REDACTED if is_secret else redact(details['input'])!r}"
+
+
+def _model_at(model: Any, path: Path) -> Any:
+    for key in path:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            fields = model.model_fields
+            model = next((info.annotation for name, info in fields.items() if key in (name, info.alias)), None)
+        elif dataclasses.is_dataclass(model):
+            model = get_type_hints(model).get(str(key))
+        else:
+            return None
+    return model
+
+
+def declared_secrets(declared: Any, value: Any) -> Iterator[Any]:
+    """The parts of `value`, which is not validated yet, that are declared as pydantic's `SecretStr` or the like."""
+    if hasattr(declared, "get_secret_value"):
+        yield value
+    elif field_names(declared) and isinstance(value, dict):
+        for key, inner in value.items():
+            yield from declared_secrets(_model_at(declared, [key]), inner)
+    else:
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        for part in get_args(declared):
+            for inner in (value, *inside):
+                yield from declared_secrets(part, inner)
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,83 @@
+"""From the name of a task to the task: one of Hookline's own, one of a plugin's, or one in a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from hookline.errors import did_you_mean
+from hookline.plugin_manager.faults import exits_as_errors
+from hookline.plugin_manager.manager import PluginManager
+from hookline.plugin_manager.registry import gather_offers
+from hookline.training.errors import UnknownTaskError
+from hookline.training.tasks.addition import addition
+from hookline.training.tasks.arithmetic import arithmetic
+from hookline.training.tasks.cartpole import cartpole
+from hookline.training.tasks.task import Task
+
+__all__ = ["find_task", "full_name"]
+
+OWN_TASKS: Final[Mapping[str, Task]] = {"addition": addition, "arithmetic": arithmetic, "cartpole": cartpole}
+
+
+def find_task(name: str, plugins: PluginManager) -> Task:
+    """The task that goes by a name; `path/to/file.py:NAME` is in a file."""
+    if ".py" in name:
+        return _task_in_file(name)
+    tasks = gather_offers(plugins, "register_tasks", "a task", OWN_TASKS)
+    if name not in tasks:
+        raise UnknownTaskError(
+            f"there is no task {name!r}{did_you_mean(name, tasks)}; known are {', '.join(sorted(tasks))}, "
+            "and path/to/file.py:NAME for one of your own"
+        )
+    return _as_task(tasks[name].value, name)
+
+
+def full_name(name: str) -> str:
+    """The name as it can be found from any folder."""
+    path, colon, attribute = name.partition(":")
+    return f"{Path(path).resolve()}{colon}{attribute}" if ".py" in name else name
+
+
+def _task_in_file(name: str) -> Task:
+    path, _, attribute = name.partition(":")
+    file = Path(path)
+    if not file.is_file():
+        raise UnknownTaskError(f"there is no file {path!r}, where the task {name!r} should be")
+    module = _run_file(file)
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Task)}
+    if not attribute:
+        known = f"it has {', '.join(found)}" if found else "none in it is marked with @hookline.training.task(...)"
+        raise UnknownTaskError(f"say which task of {path!r} is meant, as {path}:NAME; {known}")
+    if not hasattr(module, attribute):
+        raise UnknownTaskError(f"there is no {attribute!r} in {path!r}{did_you_mean(attribute, found)}")
+    return _as_task(getattr(module, attribute), name)
+
+
+def _run_file(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # dataclasses and pickles look a class's module up there
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # so that it can import its neighbours, as a script can
+    with exits_as_errors(f"the file {str(file)!r}"):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _as_task(value: Any, name: str) -> Task:
+    if isinstance(value, Task):
+        return value
+    if callable(value) and not isinstance(value, type):
+        return Task(value)
+    raise UnknownTaskError(
+        f"{name!r} is a {type(value).__name__} and no task: a task is a function (config, plugins) -> Trainer, "
+        "best marked with @hookline.training.task(...)"
+    )
