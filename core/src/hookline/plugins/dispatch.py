@@ -13,14 +13,12 @@ from hookline.plugins.clocks import EventClock
 from hookline.plugins.compiler import compile_dispatch, compile_forward, emitter_globals
 from hookline.plugins.events import Event
 from hookline.plugins.implementations import Implementation
+from hookline.plugins.pluggy_internals import Multicall
 from hookline.plugins.results import Collected
 from hookline.plugins.timing import PluginTimer
 from hookline.plugins.wrappers import Failed, guard_wrapper
 
-__all__ = ["Dispatcher", "Multicall"]
-
-Multicall = Callable[[str, Sequence[pluggy.HookImpl], Mapping[str, object], bool], Any]
-"""pluggy's own way to call the implementations of a hook."""
+__all__ = ["PLAIN_OPTIONS", "Dispatcher"]
 
 PLAIN_OPTIONS: Final[pluggy.HookimplOpts] = {
     "wrapper": False,
@@ -30,10 +28,14 @@ PLAIN_OPTIONS: Final[pluggy.HookimplOpts] = {
     "trylast": False,
     "specname": None,
 }
+"""The options of an implementation that has none of its own."""
 
 
 class Dispatcher:
-    """Compiles events for one manager."""
+    """Compiles events for one manager.
+
+    :param multicall: pluggy's own way to call the implementations of a hook.
+    """
 
     def __init__(self, multicall: Multicall, failed: Failed, background: Background) -> None:
         self.multicall = multicall
