@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, TracebackType
@@ -283,6 +284,24 @@ class PluginManager(pluggy.PluginManager):
         failures = self._handler.failed(implementation, error, None)
         if failures:
             raise_failures(event, failures)
+
+    def failures_in(self, event: str) -> AbstractContextManager[Mapping[str, BaseException]]:
+        """For those who must not go on without a plugin: what is raised in an event within the block, by plugin.
+
+            with manager.failures_in("score_episodes") as failures:
+                scores = manager.emit.score_episodes(batch=batch)
+
+        Policies apply as ever, so that most errors are found here and nowhere else. Other threads have no part in it.
+        """
+        return self._handler.failures_in(event)
+
+    def quarantined_in(self, event: str) -> dict[str, str]:
+        """The plugins that implement this event and are not called any more, with the reason."""
+        return {
+            name: why
+            for name, why in self.faults.quarantined.items()
+            if any(implementation.event.name == event for implementation in self.implementations_of(name))
+        }
 
     # -- emission -------------------------------------------------------------------------------------------------
 
