@@ -11,6 +11,7 @@ from hookline.rollout.config import RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.coordinator import create_rollout_coordinator
 from hookline.rollout.curriculum import Curriculum
 from hookline.rollout.lessons import CurriculumConfig, Lesson
+from hookline.rollout.tracker import TrackedNumbers
 from hookline.rollout.worker import RolloutWorker
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "RolloutWorker",
     "RolloutWorkerConfig",
     "SamplingConfig",
+    "TrackedNumbers",
     "create_rollout_coordinator",
 ]
