@@ -77,7 +77,16 @@ def test_a_checkpoint_of_another_policy_is_an_error_that_says_so(evaluated: Eval
     folder.mkdir()
     (tmp_path / "config.json").write_bytes((evaluated.run_dir / "config.json").read_bytes())
     (folder / "policy.safetensors").write_bytes(safetensors.torch.save({"other": torch.zeros(3)}))
-    with pytest.raises(HooklineError, match="does not fit the run's policy"):
+    with pytest.raises(HooklineError, match=f"these weights do not fit the policy of the run in {tmp_path}"):
+        evaluate(folder)
+
+
+def test_a_damaged_checkpoint_is_an_error_that_says_so(evaluated: Evaluated, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (tmp_path / "config.json").write_bytes((evaluated.run_dir / "config.json").read_bytes())
+    (folder / "policy.safetensors").write_bytes(b"cut off")
+    with pytest.raises(HooklineError, match=r"policy\.safetensors is damaged"):
         evaluate(folder)
 
 

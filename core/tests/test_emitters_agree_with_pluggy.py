@@ -5,16 +5,13 @@ without defaults, results, None and exceptions. Both managers must call the same
 the same order, and come to the same result or the same error.
 """
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pluggy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hookline
 from hookline import PluginManager
 from hookline.plugin_manager import OrderError
 from hookline_hookspecs import hookimpl, hookspec
@@ -189,13 +186,3 @@ def test_order_by_after_and_before_moves_nothing_that_it_need_not(chosen: list[B
             theirs.register(plain.build("notify_event", their_log), name=str(blueprint.number))
         theirs.hook.notify_event(a=1, b=2)
         assert called == [str(entry[0]) for entry in their_log]
-
-
-def test_what_is_used_of_pluggys_inside_is_there_and_is_used_in_one_module() -> None:
-    manager, caller = pluggy.PluginManager("any"), PluginManager().hook.on_epoch_end
-    private = {"_name2plugin": manager, "_verify_hook": manager, "_inner_hookexec": manager, "_hookimpls": caller}
-    for name, owner in private.items():
-        assert hasattr(owner, name), f"pluggy {pluggy.__version__} has no {name}: see hookline/plugins/manager.py"
-    uses = re.compile(rf"\b({'|'.join(private)})\b|pluggy\._")
-    source = Path(hookline.__file__).parent
-    assert [path.name for path in source.rglob("*.py") if uses.search(path.read_text())] == ["manager.py"]

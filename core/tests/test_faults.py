@@ -5,6 +5,8 @@ import linecache
 import logging
 import signal
 import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pluggy
 import pytest
@@ -13,7 +15,7 @@ from hookline import PluginManager
 from hookline.plugin_manager import HooklineError, PluginError
 from hookline.plugin_manager.manager import Overrides
 from hookline.session import Terminated
-from hookline_hookspecs import TrainerState, hookimpl
+from hookline_hookspecs import EpisodeBatch, TrainerState, hookimpl
 
 
 class Failing:
@@ -393,6 +395,58 @@ def test_an_exception_without_a_readable_message_is_a_failure_like_any_other(
     assert caplog.messages == ["plugin 'leaving' failed in on_epoch_end: Unreadable (its message cannot be shown)"]
 
 
+class Scorer:
+    """Scores a batch, or fails to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    @hookimpl
+    def score_episodes(self) -> dict[str, list[float]]:
+        if self.error is not None:
+            raise self.error
+        return {"own": [1.0]}
+
+
+def test_an_emitter_can_ask_which_plugins_failed_in_its_emission(hookline_manager: PluginManager) -> None:
+    class FailingWrapper:
+        @hookimpl(wrapper=True)
+        def score_episodes(self) -> Iterator[None]:
+            yield
+            raise LookupError("too late")
+
+    error = ValueError("no model")
+    for plugin, name in ((Scorer(), "good"), (Scorer(error), "bad"), (FailingWrapper(), "around")):
+        hookline_manager.register(plugin, name)
+    with hookline_manager.failures_in("score_episodes") as failures:
+        collected = hookline_manager.emit.score_episodes(batch=EpisodeBatch([]))
+    assert collected.items() == [("good", {"own": [1.0]})]
+    assert failures["bad"] is error
+    assert {name: str(error) for name, error in failures.items()} == {"bad": "no model", "around": "too late"}
+    assert hookline_manager.faults.failures_of("bad") == 1
+
+
+def test_failures_before_after_of_other_events_and_on_other_threads_are_not_those_of_an_emission(
+    hookline_manager: PluginManager,
+) -> None:
+    batch, emit = EpisodeBatch([]), hookline_manager.emit
+    hookline_manager.register(Scorer(ValueError("no model")), "bad")
+    hookline_manager.register(Failing(), "failing")
+    emit.score_episodes(batch=batch)
+    with hookline_manager.failures_in("score_episodes") as outer:
+        emit_epochs(hookline_manager, 1)
+        with ThreadPoolExecutor(1) as elsewhere:
+            elsewhere.submit(emit.score_episodes, batch=batch).result()
+        with hookline_manager.failures_in("on_epoch_end") as inner:
+            emit_epochs(hookline_manager, 1)
+        assert outer == {}
+        assert list(inner) == ["failing"]
+        emit.score_episodes(batch=batch)
+    assert list(outer) == ["bad"]
+    assert hookline_manager.quarantined_in("score_episodes") == {"bad": "failed 3 times in a row in score_episodes"}
+    assert hookline_manager.quarantined_in("on_epoch_end") == {}
+
+
 def test_a_traceback_through_an_emitter_shows_its_source(hookline_manager: PluginManager) -> None:
     hookline_manager.register(Failing(critical=True), "failing")
     with pytest.raises(ValueError) as caught:
@@ -414,6 +468,7 @@ def test_the_source_of_an_emitter_is_forgotten_with_its_code() -> None:
         manager.register(plugin)
         emit_epochs(manager, 1)
         manager.unregister(plugin)
+        assert kept() <= before + 1
     del manager
     gc.collect()
     assert kept() == before

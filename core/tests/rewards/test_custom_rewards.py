@@ -10,7 +10,7 @@ import pytest
 from hookline import PluginManager
 from hookline.rewards import RewardConfig, RewardError, RolloutRewardProcessor
 from hookline.testing import EventRecorder
-from hookline_hookspecs import EpisodeBatch, hookimpl
+from hookline_hookspecs import EpisodeBatch, TrainerState, hookimpl
 
 EPISODES = [{"prompt": "p", "response": "one"}, {"prompt": "p", "response": "two"}]
 NOTHING_ELSE = {"length_weight": 0, "keyword_weight": 0, "perplexity_weight": 0, "accuracy_weight": 0}
@@ -83,9 +83,30 @@ def test_a_failing_plugin_can_be_said_to_not_apply(hookline_manager: PluginManag
 def test_a_quarantined_plugin_is_missed_and_not_forgotten(hookline_manager: PluginManager) -> None:
     hookline_manager.register(Scores(ValueError("no model")), "scorer")
     processor = RolloutRewardProcessor(RewardConfig(), hookline_manager)
-    for _ in range(5):
-        with pytest.raises(RewardError, match="plugin 'scorer' failed in score_episodes"):
+    for _ in range(3):
+        with pytest.raises(RewardError, match="plugin 'scorer' failed in score_episodes: ValueError: no model"):
             processor.process_episode_rewards(EPISODES)
+    for _ in range(2):
+        with pytest.raises(
+            RewardError,
+            match="plugin 'scorer' failed 3 times in a row in score_episodes and is not called in score_episodes",
+        ):
+            processor.process_episode_rewards(EPISODES)
+
+
+def test_a_plugin_that_failed_elsewhere_so_often_that_it_is_not_asked_for_scores_is_missed(
+    hookline_manager: PluginManager,
+) -> None:
+    class FailsElsewhere(Scores):
+        @hookimpl
+        def on_epoch_end(self) -> None:
+            raise ValueError("disk full")
+
+    hookline_manager.register(FailsElsewhere([0.5, 0.5]), "scorer")
+    for epoch in range(3):
+        hookline_manager.emit.on_epoch_end(state=TrainerState(epoch=epoch))
+    with pytest.raises(RewardError, match="plugin 'scorer' failed 3 times in a row in on_epoch_end and is not called"):
+        RolloutRewardProcessor(RewardConfig(), hookline_manager).process_episode_rewards(EPISODES)
 
 
 def test_scores_that_are_not_by_name_are_an_error(hookline_manager: PluginManager) -> None:

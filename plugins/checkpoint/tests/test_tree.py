@@ -121,5 +121,5 @@ def test_a_file_that_holds_no_arrays_is_an_error(data: bytes) -> None:
 def test_an_array_of_bfloat16_needs_ml_dtypes_where_there_is_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     array = read_arrays(as_file({"w": numpy.zeros(2, "uint16")}).replace(b'"U16"', b'"BF16"').replace(b"}} ", b"}}"))
-    with pytest.raises(CheckpointError, match="'w' is of bfloat16, .* pip install ml_dtypes"):
+    with pytest.raises(CheckpointError, match="'w' is of bfloat16, .* pip install .hookline-checkpoint.bfloat16."):
         array["w"].as_numpy()

@@ -195,14 +195,19 @@ def test_each_is_toggled_and_configured_by_itself(monkeypatch: pytest.MonkeyPatc
     assert pipeline.verify("p", "just three words").result is PASS
 
 
-def test_one_that_is_disabled_is_not_imported() -> None:
+@pytest.mark.parametrize("disabled", ["coherence", "factual", "length", "toxicity"])
+def test_one_that_is_disabled_is_not_imported_and_can_be_by_name(disabled: str) -> None:
     code = (
-        "import sys; from hookline.rewards import create_default_verifier_pipeline as create; create(); "
-        "print(sorted(name for name in sys.modules if name.startswith('hookline_verifiers.')))"
+        "import sys; from hookline.rewards import create_default_verifier_pipeline as create; create()\n"
+        "print(*(name for name in sys.modules if name.startswith('hookline_verifiers.')))\n"
+        f"from hookline_verifiers import {disabled.title()}Verifier as own; print(own.__module__)"
     )
-    environ = os.environ | {"HOOKLINE_DISABLE": "verify-factual,verify-coherence,verify-toxicity"}
+    environ = os.environ | {"HOOKLINE_DISABLE": f"verify-{disabled}"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
-    assert result.stdout.strip() == "['hookline_verifiers.column_verifier', 'hookline_verifiers.length']"
+    imported, by_name = result.stdout.splitlines()
+    others = {"column_verifier", "coherence", "factual", "length", "toxicity"} - {disabled}
+    assert set(imported.split()) == {f"hookline_verifiers.{other}" for other in others}
+    assert by_name == f"hookline_verifiers.{disabled}"
 
 
 def test_what_the_package_does_not_have_is_an_attribute_error() -> None:

@@ -14,9 +14,10 @@ from hookline.plugin_manager.compiler import EventClock, compile_dispatch, compi
 from hookline.plugin_manager.emitters import Collected
 from hookline.plugin_manager.events import Event
 from hookline.plugin_manager.implementations import Failed, Implementation
+from hookline.plugin_manager.pluggy_internals import Multicall
 from hookline.plugin_manager.timing import PluginTimer
 
-__all__ = ["Dispatcher", "Multicall", "guard_wrapper"]
+__all__ = ["PLAIN_OPTIONS", "Dispatcher", "guard_wrapper"]
 
 
 def guard_wrapper(implementation: Implementation, failed: Failed, timer: PluginTimer | None) -> pluggy.HookImpl:
@@ -104,9 +105,6 @@ def _resume_with_error(wrapper: Any, inner: BaseException, raise_or_ignore: Call
         raise inner from inner.__cause__
 
 
-Multicall = Callable[[str, Sequence[pluggy.HookImpl], Mapping[str, object], bool], Any]
-"""pluggy's own way to call the implementations of a hook."""
-
 PLAIN_OPTIONS: Final[pluggy.HookimplOpts] = {
     "wrapper": False,
     "hookwrapper": False,
@@ -115,10 +113,14 @@ PLAIN_OPTIONS: Final[pluggy.HookimplOpts] = {
     "trylast": False,
     "specname": None,
 }
+"""The options of an implementation that has none of its own."""
 
 
 class Dispatcher:
-    """Compiles events for one manager."""
+    """Compiles events for one manager.
+
+    :param multicall: pluggy's own way to call the implementations of a hook.
+    """
 
     def __init__(self, multicall: Multicall, failed: Failed, background: Background) -> None:
         self.multicall = multicall

@@ -109,6 +109,18 @@ class FaultHandler:
     def __init__(self, ledger: FaultLedger, rebuild_emitters: Callable[[], None]) -> None:
         self._ledger = ledger
         self._rebuild_emitters = rebuild_emitters
+        self._local = threading.local()
+
+    @contextmanager
+    def failures_in(self, event: str) -> Iterator[dict[str, BaseException]]:
+        """What plugins raise in emissions of this event within the block, by plugin; those of this thread alone."""
+        outer = getattr(self._local, "watched", None)
+        failures: dict[str, BaseException] = {}
+        self._local.watched = event, failures
+        try:
+            yield failures
+        finally:
+            self._local.watched = outer
 
     def failed(
         self, implementation: Implementation, error: BaseException, failures: list[Exception] | None
@@ -119,6 +131,9 @@ class FaultHandler:
         plugin, event = implementation.plugin, implementation.event.name
         who = f"plugin {plugin!r}{f' ({implementation.distribution})' if implementation.distribution else ''}"
         fault = self._ledger.record(plugin, event, error)
+        watched = getattr(self._local, "watched", None)
+        if watched is not None and watched[0] == event:
+            watched[1][plugin] = error
         implementation.streak += 1
         if not implementation.has_failed:
             implementation.has_failed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, TracebackType
@@ -13,12 +14,13 @@ import pluggy
 
 from hookline.errors import DuplicatePluginError, OrderError, PluginError, did_you_mean
 from hookline.plugin_manager.background import Background
-from hookline.plugin_manager.dispatch import Dispatcher
+from hookline.plugin_manager.dispatch import PLAIN_OPTIONS, Dispatcher
 from hookline.plugin_manager.emitters import Emit, Emitter
 from hookline.plugin_manager.events import Event
 from hookline.plugin_manager.faults import ErrorPolicy, FaultHandler, FaultLedger, error_policy_of, raise_failures
 from hookline.plugin_manager.implementations import Implementation, check_implementation
 from hookline.plugin_manager.ordering import Constraints, constraints_of, sort_by_constraints
+from hookline.plugin_manager.pluggy_internals import is_executor, replace_executor, set_hookimpls
 from hookline.plugin_manager.timing import PluginTimer
 from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule, TrainerHook
 
@@ -64,8 +66,7 @@ class PluginManager(pluggy.PluginManager):
         self._background = Background(
             background_capacity, drain_seconds, self.faults, handler.failed, self._rebuild_emitters
         )
-        self._dispatcher = Dispatcher(self._inner_hookexec, handler.failed, self._background)
-        self._inner_hookexec = self._execute
+        self._dispatcher = Dispatcher(replace_executor(self, self._execute), handler.failed, self._background)
         self._events: dict[str, Event] = {}
         self._emitters: dict[str, Emitter] = {}
         self._answers: dict[str, Emitter] = {}
@@ -109,7 +110,7 @@ class PluginManager(pluggy.PluginManager):
         """The name of a plugin that is registered without one: its own, or its class's, numbered if taken."""
         name = str(getattr(plugin, "__name__", type(plugin).__name__))
         candidate, number = name, 2
-        while candidate in self._name2plugin:
+        while self.has_plugin(candidate):
             candidate, number = f"{name}-{number}", number + 1
         return candidate
 
@@ -142,7 +143,7 @@ class PluginManager(pluggy.PluginManager):
             return plugin_name
 
     def _check_plugin(self, plugin: Any, name: str) -> None:
-        other = self._name2plugin.get(name)
+        other = self.get_plugin(name)
         if other is not None:
             raise DuplicatePluginError(plugin, f"two plugins are called {name!r}: {other!r} and {plugin!r}")
         if isinstance(plugin, TrainerHook):
@@ -161,12 +162,10 @@ class PluginManager(pluggy.PluginManager):
                 )
             if isinstance(plugin, type):
                 raise PluginError(plugin, f"plugin {name!r} is a class: register an instance of it")
-
-    def _verify_hook(self, hook: pluggy.HookCaller, hookimpl: pluggy.HookImpl) -> None:
-        event = self._events.get(hook.name)
-        if event is not None:
-            check_implementation(hookimpl, event)
-        super()._verify_hook(hook, hookimpl)
+            if event in self._events:
+                function = getattr(plugin, attribute)
+                hookimpl = pluggy.HookImpl(plugin, name, function, {**PLAIN_OPTIONS, **options})
+                check_implementation(hookimpl, self._events[event])
 
     def _check_requirements(self, plugin: Any, name: str, constraints: Constraints) -> None:
         for required in constraints.requires:
@@ -203,7 +202,7 @@ class PluginManager(pluggy.PluginManager):
             names = list(dict.fromkeys(hookimpl.plugin_name for hookimpl in group))
             place = {name: index for index, name in enumerate(sort_by_constraints(names, self._wishes))}
             group.sort(key=lambda hookimpl: place[hookimpl.plugin_name])
-        caller._hookimpls[:] = [*reversed(others), *reversed(wrappers)]
+        set_hookimpls(caller, [*reversed(others), *reversed(wrappers)])
 
     def _put_newest_last(self, hookimpls: list[pluggy.HookImpl]) -> None:
         """Put plugins with `newest_last` behind the others, in the order of their registration.
@@ -264,8 +263,8 @@ class PluginManager(pluggy.PluginManager):
             own = [hookimpl for hookimpl in caller.get_hookimpls() if hookimpl.plugin_name == name]
             index = next(i for i, hookimpl in enumerate(before) if hookimpl.plugin_name == name)
             if len(own) == 1 and own[0].wrapper == before[index].wrapper:
-                caller._hookimpls.remove(own[0])
-                caller._hookimpls.insert(index, own[0])
+                hookimpls = [hookimpl for hookimpl in caller.get_hookimpls() if hookimpl is not own[0]]
+                set_hookimpls(caller, [*hookimpls[:index], own[0], *hookimpls[index:]])
                 self._reorder(caller)
         self._rebuild_emitters()
 
@@ -286,6 +285,24 @@ class PluginManager(pluggy.PluginManager):
         if failures:
             raise_failures(event, failures)
 
+    def failures_in(self, event: str) -> AbstractContextManager[Mapping[str, BaseException]]:
+        """For those who must not go on without a plugin: what is raised in an event within the block, by plugin.
+
+            with manager.failures_in("score_episodes") as failures:
+                scores = manager.emit.score_episodes(batch=batch)
+
+        Policies apply as ever, so that most errors are found here and nowhere else. Other threads have no part in it.
+        """
+        return self._handler.failures_in(event)
+
+    def quarantined_in(self, event: str) -> dict[str, str]:
+        """The plugins that implement this event and are not called any more, with the reason."""
+        return {
+            name: why
+            for name, why in self.faults.quarantined.items()
+            if any(implementation.event.name == event for implementation in self.implementations_of(name))
+        }
+
     # -- emission -------------------------------------------------------------------------------------------------
 
     def _rebuild_emitters(self) -> None:
@@ -296,7 +313,7 @@ class PluginManager(pluggy.PluginManager):
     def _build_emitter(self, event: Event, globals_: dict[str, Any], keep_results: bool) -> CodeType:
         self._background.raise_late_failures()
         caller: pluggy.HookCaller = getattr(self.hook, event.name)
-        if self._inner_hookexec != self._execute and not keep_results:
+        if not is_executor(self, self._execute) and not keep_results:
             # All calls are watched by pluggy's monitoring, which sees pluggy's way alone.
             return self._dispatcher.forward(event, lambda arguments: caller(**arguments))
         called = self._called(event, caller.get_hookimpls())

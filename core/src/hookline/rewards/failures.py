@@ -8,6 +8,7 @@ from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import OnFailure
 from hookline.rewards.errors import RewardError
 from hookline_hookspecs import EpisodeBatch
+from hookline_hookspecs.errors import describe_error
 
 __all__ = ["collect_or_raise"]
 
@@ -20,22 +21,15 @@ def collect_or_raise(
     A plugin whose policy is to raise does so by itself. With `on_failure="not_applicable"` the others' results are
     taken; the manager has counted and logged the failure.
     """
-    before = _failures(manager, event)
-    collected: list[tuple[str, Any]] = getattr(manager.emit, event)(batch=batch).items()
+    with manager.failures_in(event) as failures:
+        collected: list[tuple[str, Any]] = getattr(manager.emit, event)(batch=batch).items()
     if on_failure == "raise":
-        for plugin, (count, error) in _failures(manager, event).items():
-            if count > before.get(plugin, (0, ""))[0] or plugin in manager.faults.quarantined:
-                raise RewardError(
-                    f"plugin {plugin!r} failed in {event}: {error}; "
-                    "RewardConfig.on_failure = 'not_applicable' would go on without it"
-                )
+        for plugin, error in failures.items():
+            raise _missing(f"plugin {plugin!r} failed in {event}: {describe_error(error)}") from error
+        for plugin, why in manager.quarantined_in(event).items():
+            raise _missing(f"plugin {plugin!r} {why} and is not called in {event} any more")
     return collected
 
 
-def _failures(manager: PluginManager, event: str) -> dict[str, tuple[int, str]]:
-    faults = [fault for fault in manager.faults.faults.values() if fault.event == event]
-    totals: dict[str, tuple[int, str]] = {}
-    for fault in faults:
-        count, _ = totals.get(fault.plugin, (0, ""))
-        totals[fault.plugin] = (count + fault.count, fault.error)
-    return totals
+def _missing(problem: str) -> RewardError:
+    return RewardError(f"{problem}; RewardConfig.on_failure = 'not_applicable' would go on without it")

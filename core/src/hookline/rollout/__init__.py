@@ -10,6 +10,7 @@ Importing this package imports no framework; a worker imports JAX when it is mad
 from hookline.rollout.config import RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.coordinator import create_rollout_coordinator
 from hookline.rollout.curriculum import Curriculum, CurriculumConfig, Lesson
+from hookline.rollout.tracker import TrackedNumbers
 from hookline.rollout.worker import RolloutWorker
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "RolloutWorker",
     "RolloutWorkerConfig",
     "SamplingConfig",
+    "TrackedNumbers",
     "create_rollout_coordinator",
 ]

@@ -17,9 +17,9 @@ from hookline.rollout.buffer import RolloutBuffer
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
 from hookline.rollout.rng import chance_of_step, key_for, key_of_step
-from hookline.rollout.scores import SUCCESS_RATE, LessonScores
+from hookline.rollout.scores import SUCCESS_RATE, LessonScores, score_evaluation, success_rates
 from hookline.rollout.tracker import Tracker
-from hookline_hookspecs import Episode, EvaluationRequest, HookContext, Rollout, TrainerState
+from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, HookContext, Rollout, TrainerState
 
 if TYPE_CHECKING:
     from hookline.rollout.runners.runner import Runner
@@ -259,11 +259,30 @@ class RolloutWorker:
             episodes[name] = self._runners[name].evaluate(own, key_for(key, name), request)
         return episodes
 
-    def heed_evaluation(self, success_rates: Mapping[str, float]) -> None:
-        """Let the success rates of lessons in an evaluation made elsewhere decide on lessons that graduate."""
-        for name, rate in success_rates.items():
+    def answer_evaluation(self, request: EvaluationRequest, weights: Mapping[str, Any]) -> EvaluationResult:
+        """The answer to `evaluate_policy`, with every draw from the request's seed. Nothing is announced.
+
+        Two runs meet the same problems, which are not those that they were trained on.
+        """
+        import jax
+
+        evaluated = self.evaluate_lessons(request, key_for(jax.random.key(request.seed), "evaluation"), weights)
+        played = {name: own.episodes for name, own in evaluated.items() if isinstance(own, LessonScores)}
+        given = {name: own for name, own in evaluated.items() if name not in played}
+        scores = score_evaluation(request, self.curriculum.lessons, played, given)
+        return EvaluationResult(scores, {name: episodes[: request.replays] for name, episodes in played.items()})
+
+    def heed_evaluation(self, scores: Mapping[str, float]) -> None:
+        """Let the scores of a full evaluation, wherever it was made, decide on lessons that graduate.
+
+        A curriculum that does not heed evaluations stays as it is.
+        """
+        heeds = self.curriculum.config.heeds_evaluations
+        rates = success_rates(scores, self.curriculum.lessons) if heeds else {}
+        for name, rate in rates.items():
             self.curriculum.record_success_rate(name, rate)
-        self._update_curriculum()
+        if rates:
+            self._update_curriculum()
 
     # -- state ----------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from hookline.training.config import (  # noqa: E402
 )
 from hookline.training.experience import Experience  # noqa: E402
 from hookline.training.losses.loss import Loss  # noqa: E402
+from hookline.training.policy_evaluator import evaluate_run  # noqa: E402
 from hookline.training.tasks.task import Task, task  # noqa: E402
 from hookline.training.trainer import Trainer  # noqa: E402
 from hookline_hookspecs import TrainerHook, TrainerState  # noqa: E402
@@ -37,5 +38,6 @@ __all__ = [
     "TrainerConfig",
     "TrainerHook",
     "TrainerState",
+    "evaluate_run",
     "task",
 ]

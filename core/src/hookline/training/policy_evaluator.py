@@ -1,15 +1,19 @@
-"""The trainer's answer to `evaluate_policy`: its worker plays the lessons, with chances of the evaluation's own."""
+"""The trainer's answer to `evaluate_policy`, and the evaluation of a policy with what a run's folder records.
+
+The worker plays the lessons, with a rng of the evaluation's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from torch import nn
 
-from hookline.rollout.rng import key_for
-from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
+from hookline.plugin_manager import open_plugins
+from hookline.plugin_manager.manager import Overrides
 from hookline.training.errors import TrainingError
 from hookline.training.resume_point import restore_generators, seed_generators, take_generators
 from hookline.training.rollout_loop import RolloutLoop
@@ -18,7 +22,10 @@ from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, hoo
 if TYPE_CHECKING:
     from hookline.rollout import RolloutWorker
 
-__all__ = ["NAME", "PolicyEvaluator"]
+__all__ = ["NAME", "PolicyEvaluator", "evaluate_run"]
+
+NAME: Final = "policy-evaluator"
+"""What the trainer's evaluator goes by among plugins."""
 
 
 class Evaluable(Protocol):
@@ -48,23 +55,17 @@ class PolicyEvaluator:
         worker = self._trainer.worker
         if worker is None:
             return None
-        import jax
-
         asked = _of_lessons(request, worker)
         _check(asked)
-        key = key_for(jax.random.key(asked.seed), "evaluation")
         # Environments and checkers of others may draw from the global generators.
         generators = take_generators()
         try:
             seed_generators(asked.seed)
-            evaluated = worker.evaluate_lessons(asked, key, self._trainer.policy.state_dict())
-            played = {name: own.episodes for name, own in evaluated.items() if isinstance(own, LessonScores)}
-            kept = {name: episodes[: asked.replays] for name, episodes in played.items()}
-            self._verify(kept)
+            result = worker.answer_evaluation(asked, self._trainer.policy.state_dict())
+            self._verify(result.episodes)
         finally:
             restore_generators(generators)
-        given = {name: own for name, own in evaluated.items() if name not in played}
-        return EvaluationResult(score_evaluation(asked, worker.curriculum.lessons, played, given), kept)
+        return result
 
     def _verify(self, kept: Mapping[str, Sequence[Episode]]) -> None:
         """Where training has its episodes verified, have those verified that people will look at."""
@@ -76,11 +77,8 @@ class PolicyEvaluator:
     @hookimpl
     def on_evaluation_end(self, scores: Mapping[str, float]) -> None:
         """The scores of a full evaluation, wherever it was made, may graduate lessons."""
-        worker = self._trainer.worker
-        if worker is not None and worker.curriculum.config.heeds_evaluations:
-            rates = success_rates(scores, worker.curriculum.lessons)
-            if rates:
-                worker.heed_evaluation(rates)
+        if self._trainer.worker is not None:
+            self._trainer.worker.heed_evaluation(scores)
 
 
 def _of_lessons(request: EvaluationRequest, worker: RolloutWorker) -> EvaluationRequest:
@@ -104,5 +102,23 @@ def _check(request: EvaluationRequest) -> None:
         )
 
 
-NAME = "policy-evaluator"
-"""What the trainer's evaluator goes by among plugins."""
+def evaluate_run(run_dir: Path, weights: Mapping[str, Any], request: EvaluationRequest) -> EvaluationResult | None:
+    """Evaluate a policy with the lessons of the run in `run_dir` and the installed plugins.
+
+    :param weights: the policy's, as torch tensors by name.
+    :returns: None for a run that has no lessons, where no plugin gives scores either.
+    """
+    from hookline.training.run import rebuild_trainer  # which makes a trainer, which has an evaluator
+
+    # Lessons, environments and tasks may be a plugin's, and so may the answer.
+    with open_plugins() as plugins:
+        trainer = rebuild_trainer(run_dir, plugins)
+        try:
+            trainer.policy.load_state_dict(weights)
+        except RuntimeError as error:
+            raise TrainingError(f"these weights do not fit the policy of the run in {run_dir}: {error}") from error
+        plugins.register(PolicyEvaluator(trainer), NAME, overrides=Overrides(on_error="raise"))
+        result: EvaluationResult | None = plugins.emit.evaluate_policy(state=trainer.state, request=request)
+        if trainer.worker is not None:
+            trainer.worker.close()
+    return result

@@ -11,7 +11,7 @@ import torch
 import hookline
 from hookline.hooks.trainer_hooks import AddedHooks
 from hookline.plugin_manager.manager import PluginManager
-from hookline.rollout.tracker import TrackedNumbers
+from hookline.rollout import TrackedNumbers
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainingError

@@ -168,7 +168,8 @@ class StoredArray(NamedTuple):
             import ml_dtypes
         except ImportError:
             raise CheckpointError(
-                f"the array {self.name!r} is of bfloat16, which NumPy has only with ml_dtypes: pip install ml_dtypes"
+                f"the array {self.name!r} is of bfloat16, which NumPy has only with ml_dtypes: "
+                'pip install "hookline-checkpoint[bfloat16]"'
             ) from None
         return self._numbers("uint16").view(ml_dtypes.bfloat16)
 

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from hookline.errors import HooklineError
 from hookline_evaluation.errors import EvaluationError
 from hookline_evaluation.options import Options
+from hookline_hookspecs import HooklineError
 
 __all__ = ["evaluate"]
 

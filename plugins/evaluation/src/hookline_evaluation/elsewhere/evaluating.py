@@ -19,24 +19,15 @@ def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> Answer:
         weights = (checkpoint / POLICY).read_bytes()
     except OSError as error:
         raise EvaluationError(f"{checkpoint / POLICY} cannot be read: {error.strerror}") from error
-    from hookline.plugin_manager.discovery import open_plugins
-    from hookline.plugin_manager.manager import Overrides
-    from hookline.training.policy_evaluator import NAME, PolicyEvaluator
-    from hookline.training.run import rebuild_trainer
+    import safetensors.torch  # after the trainer, which says how to get torch where there is none
 
-    # Lessons, environments and tasks may be a plugin's, and so may the answer.
-    with open_plugins() as plugins:
-        trainer = rebuild_trainer(run_of(checkpoint), plugins)
-        import safetensors.torch  # after the trainer, which says how to get torch where there is none
+    from hookline.training import evaluate_run
 
-        try:
-            trainer.policy.load_state_dict(safetensors.torch.load(weights))
-        except (RuntimeError, safetensors.SafetensorError) as error:
-            raise EvaluationError(f"{checkpoint / POLICY} does not fit the run's policy: {error}") from error
-        plugins.register(PolicyEvaluator(trainer), NAME, overrides=Overrides(on_error="raise"))
-        result = plugins.emit.evaluate_policy(state=trainer.state, request=request)
-        if trainer.worker is not None:
-            trainer.worker.close()
+    try:
+        arrays = safetensors.torch.load(weights)
+    except safetensors.SafetensorError as error:
+        raise EvaluationError(f"{checkpoint / POLICY} is damaged: {error}") from error
+    result = evaluate_run(run_of(checkpoint), arrays, request)
     if result is None:
         raise EvaluationError(
             f"{checkpoint} cannot be evaluated: its run learns from a dataset, and no plugin gave scores"

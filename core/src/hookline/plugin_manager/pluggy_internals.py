@@ -1,0 +1,33 @@
+"""The private attributes of pluggy that the plugin manager relies on. No other module uses one.
+
+`core/tests/test_pluggy_internals.py` fails where a version of pluggy has them no more, or means something else by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pluggy
+
+__all__ = ["Multicall", "is_executor", "replace_executor", "set_hookimpls"]
+
+Multicall = Callable[[str, Sequence[pluggy.HookImpl], Mapping[str, object], bool], Any]
+"""Calls the implementations of a hook: its name, the implementations, the arguments, whether the first result wins."""
+
+
+def replace_executor(manager: pluggy.PluginManager, execute: Multicall) -> Multicall:
+    """Have `execute` answer every call of `manager.hook.<event>(...)`; returns what answered them before."""
+    before = manager._inner_hookexec
+    manager._inner_hookexec = execute  # type: ignore[assignment]  # pluggy's has names for its parameters
+    return before
+
+
+def is_executor(manager: pluggy.PluginManager, execute: Multicall) -> bool:
+    """Whether `execute` answers the calls of hooks. pluggy's monitoring puts a function of its own around it."""
+    return manager._inner_hookexec == execute
+
+
+def set_hookimpls(caller: pluggy.HookCaller, hookimpls: Sequence[pluggy.HookImpl]) -> None:
+    """Put the implementations of a hook into this order. The last is called first, wrappers stand at the end."""
+    caller._hookimpls[:] = hookimpls
