@@ -18,6 +18,7 @@ from hookline.training import LearnerConfig, Loss, OptimizerConfig, Trainer, Tra
 from hookline.training.errors import NonFiniteLossError, TrainerConfigError, TrainingError
 from hookline.training.experience import Experience
 from hookline.training.learner import Learner
+from hookline.training.learner.data_parallel import Replicas
 from hookline.training.learner.learner import AutogradUpdate
 from hookline.training.learner.optimizers import scheduled_learning_rate
 from hookline.training.losses import SharedLossData, actions_forward
@@ -49,11 +50,7 @@ def losses_of(names: Mapping[str, Mapping[str, Any]]) -> list[Loss]:
 def learner_of(
     policy: nn.Module, losses: Mapping[str, Any], optimizer: OptimizerConfig = PLAIN, **config: Any
 ) -> Learner:
-    own = losses_of(losses)
-    learner = Learner(policy, own, optimizer, LearnerConfig(**{"device": "cpu", **config}))
-    for loss in own:
-        loss.attach_policy(policy)
-    return learner
+    return Learner(policy, losses_of(losses), optimizer, LearnerConfig(**{"device": "cpu", **config}))
 
 
 def gradient_of(learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
@@ -134,7 +131,7 @@ def test_a_step_makes_no_tensor_on_another_device_than_the_policy(case: str) -> 
     policy, losses, batch = CASES[case]
     module = policy().to("meta")
     own = losses_of(losses)
-    update = AutogradUpdate(module, PLAIN, LearnerConfig(micro_batch_rows=5), Ranks())
+    update = AutogradUpdate(module, PLAIN, LearnerConfig(micro_batch_rows=5), Replicas(module, Ranks()))
     for loss in own:
         loss.attach_policy(module)
     gradient = update.gradient(own, batch(device="meta"), STATE, None)
