@@ -33,6 +33,7 @@ class WithDropout(nn.Module):
         torch.manual_seed(6)
         self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(12, 12), nn.Tanh()) for _ in range(2))
         self.dropout = nn.Dropout(0.3)
+        self.unused = nn.Parameter(torch.ones(3))
 
     def forward(self, tokens):
         x = self.embedding(tokens)
@@ -116,3 +117,4 @@ def test_ranks_resume_together_or_not_at_all(tmp_path: Path, kind: str) -> None:
     ]
     assert outcomes[0]["step"] == 15
     assert outcomes.count(outcomes[0]) == 4
+    assert outcomes[0]["weights"]["unused"] == [1.0, 1.0, 1.0], "a parameter without a gradient has moved"

@@ -27,12 +27,12 @@ EXAMPLES = [{"tokens": [2 + (i * k) % 7 for k in range(3 + i % 3)]} for i in ran
 
 def build(plugins=None, **config):
     policy = TransformerPolicy(vocabulary=10, width=16, layers=2, heads=2, context=8)
-    # Nine examples in batches of four: the last batch leaves nothing for the second rank.
+    # Nine examples in batches of four: the last batch leaves nothing for the second rank; nor does the last of five.
     supervised = SupervisedConfig(batch_size=4, validate_every=2, validate_at_start=True)
     learner = LearnerConfig(data_parallel=os.environ.get("KIND", "ddp"), micro_batch_rows=1)
     config = TrainerConfig(epochs=2, supervised=supervised, losses={"sft": {}, "kl": {}}, learner=learner, **config)
     config.optimizer.learning_rate = 0.01
-    return Trainer(config, policy=policy, dataset=EXAMPLES, validation_dataset=EXAMPLES[:3], plugins=plugins)
+    return Trainer(config, policy=policy, dataset=EXAMPLES, validation_dataset=EXAMPLES[:5], plugins=plugins)
 """
 
 
@@ -103,7 +103,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_two_ranks_with_half_the_batch_each_have_the_curve_of_one(tmp_path: Path, one: Any, kind: str) -> None:
     run(tmp_path, CURVE, ranks=2, kind=kind)
     first, second = read(tmp_path, "rank-0-of-2.json"), read(tmp_path, "rank-1-of-2.json")
-    assert len(one["curve"]) == 6 + 4 * 2  # steps, and the one batch and the mean of four validations
+    assert len(one["curve"]) == 6 + 4 * 3  # steps, and the two batches and the mean of four validations
     assert first["curve"] == pytest.approx(one["curve"], abs=1e-5)
     assert second["curve"] == first["curve"]
     assert second["weights"] == first["weights"]
@@ -118,6 +118,89 @@ def test_two_ranks_with_half_the_batch_each_have_the_curve_of_one(tmp_path: Path
 
 def _flat(values: Any) -> list[float]:
     return [number for value in values for number in _flat(value)] if isinstance(values, list) else [values]
+
+
+SHARDS = """
+import json, os
+from pathlib import Path
+import torch
+from hookline import PluginManager
+from hookline.policies import Continuous, MLPPolicy
+from hookline.training import LearnerConfig, OptimizerConfig
+from hookline.training.errors import TrainingError
+from hookline.training.learner import Learner
+from hookline.training.losses.registry import build_losses
+from hookline.training.ranks import Ranks, join_ranks
+from hookline_hookspecs import TrainerState
+
+ranks = join_ranks(60)
+generator = torch.Generator().manual_seed(0)
+ALL = {name: torch.randn(7, generator=generator) for name in ("advantages", "returns", "values", "logprobs")}
+ALL |= {"obs": torch.randn(7, 3, generator=generator), "actions": torch.randn(7, 2, generator=generator)}
+# Three parts of two rows at most on one rank, and one on the other. Then nothing on the first.
+OWN = [[slice(0, 5), slice(5, 7)], [None, slice(0, 7)]]
+
+def learner_of(ranks, optimizer="adamw"):
+    policy = MLPPolicy(3, Continuous(2), (5,))
+    losses = build_losses({"ppo_actor": {"normalize_advantages": False}, "ppo_critic": {}}, PluginManager())
+    rates = OptimizerConfig(optimizer, learning_rate=0.1, max_grad_norm=0.1)
+    config = LearnerConfig(device="cpu", data_parallel="fsdp2", micro_batch_rows=2)
+    return Learner(policy.torch_module(policy.initial_weights(ranks.rank)), losses, rates, config, ranks)
+
+def rows(part):
+    return None if part is None else {name: tensor[part] for name, tensor in ALL.items()}
+
+def step(learner, number):
+    own = slice(0, 7) if learner.ranks.world_size == 1 else OWN[number][ranks.rank]
+    return learner.step(rows(own), TrainerState(step=number))
+
+alone, learner = learner_of(Ranks()), learner_of(ranks)
+if ranks.rank == 1:  # rank 0's weights are those of both
+    alone.policy.load_state_dict(learner.weights())
+else:
+    learner.weights()
+metrics = [[step(one, number)["train/grad_norm"] for number in range(2)] for one in (alone, learner)]
+held = sum(parameter.to_local().numel() for parameter in learner.policy.parameters())
+learner.gather()
+found = {
+    "norms": metrics,
+    "held": held,
+    "size": sum(parameter.numel() for parameter in alone.policy.parameters()),
+    "alone": [tensor.tolist() for tensor in alone.policy.state_dict().values()],
+    "shards": [tensor.tolist() for tensor in learner.policy.state_dict().values()],
+}
+if ranks.rank == 0:
+    moments = [one.optimizer.state_dict()["state"] for one in (alone, learner)]
+    found["moments"] = [[own["exp_avg"].tolist() for own in state.values()] for state in moments]
+
+class RowMeans(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.ndim == 2:
+                self.state[parameter]["row_mean"] = parameter.grad.mean(1)
+
+other = learner_of(ranks, "__main__:RowMeans")
+step(other, 0)
+try:
+    other.gather()
+except TrainingError as error:
+    found["refused"] = str(error)
+(Path(os.environ["OUT"]) / f"rank-{ranks.rank}.json").write_text(json.dumps(found))
+"""
+
+
+def test_shards_take_the_steps_of_a_whole_policy_whatever_rows_each_rank_has(tmp_path: Path) -> None:
+    run(tmp_path, SHARDS, ranks=2)
+    first, second = read(tmp_path, "rank-0.json"), read(tmp_path, "rank-1.json")
+    for found in (first, second):
+        alone, shards = found["norms"]
+        assert shards == pytest.approx(alone, rel=1e-4)
+        assert _flat(found["shards"]) == pytest.approx(_flat(found["alone"]), abs=1e-5)
+    assert _flat(first["moments"][1]) == pytest.approx(_flat(first["moments"][0]), abs=1e-6)
+    assert first["held"] + second["held"] == first["size"]
+    assert 0 < second["held"] <= first["held"] < 0.7 * first["size"]
+    assert "RowMeans keeps 'row_mean' in another shape than the parameter's" in first["refused"]
 
 
 DYING = (
@@ -142,9 +225,13 @@ trainer.train()
 )
 
 
-@pytest.mark.parametrize("trouble", ["os._exit(9)", "time.sleep(600)"], ids=["dies", "hangs"])
-def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: Path, trouble: str) -> None:
-    run(tmp_path, DYING.replace("TROUBLE", trouble), ranks=2, expect_failure=True)
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [("os._exit(9)", "ddp"), ("time.sleep(600)", "ddp"), ("time.sleep(600)", "fsdp2")],
+    ids=["dies", "hangs", "hangs with shards"],
+)
+def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: Path, trouble: str, kind: str) -> None:
+    run(tmp_path, DYING.replace("TROUBLE", trouble), ranks=2, kind=kind, expect_failure=True)
     message = read(tmp_path, "last-words-0.json")
     lost = "rank 0 of 2 lost the other ranks while adding up numbers: one has died, or did not answer in time"
     # torchrun may be quicker to end the survivor than the survivor to notice.
