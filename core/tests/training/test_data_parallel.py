@@ -121,7 +121,7 @@ def _flat(values: Any) -> list[float]:
 
 
 SHARDS = """
-import json, os
+import copy, json, os
 from pathlib import Path
 import torch
 from hookline import PluginManager
@@ -143,7 +143,8 @@ OWN = [[slice(0, 5), slice(5, 7)], [None, slice(0, 7)]]
 def learner_of(ranks, optimizer="adamw"):
     policy = MLPPolicy(3, Continuous(2), (5,))
     losses = build_losses({"ppo_actor": {"normalize_advantages": False}, "ppo_critic": {}}, PluginManager())
-    rates = OptimizerConfig(optimizer, learning_rate=0.1, max_grad_norm=0.1)
+    options = {"momentum": 0.9} if optimizer == "sgd" else {}
+    rates = OptimizerConfig(optimizer, learning_rate=0.1, max_grad_norm=0.1, options=options)
     config = LearnerConfig(device="cpu", data_parallel="fsdp2", micro_batch_rows=2)
     return Learner(policy.torch_module(policy.initial_weights(ranks.rank)), losses, rates, config, ranks)
 
@@ -155,10 +156,7 @@ def step(learner, number):
     return learner.step(rows(own), TrainerState(step=number))
 
 alone, learner = learner_of(Ranks()), learner_of(ranks)
-if ranks.rank == 1:  # rank 0's weights are those of both
-    alone.policy.load_state_dict(learner.weights())
-else:
-    learner.weights()
+alone.policy.load_state_dict(learner.weights())  # rank 0's on both
 metrics = [[step(one, number)["train/grad_norm"] for number in range(2)] for one in (alone, learner)]
 held = sum(parameter.to_local().numel() for parameter in learner.policy.parameters())
 learner.gather()
@@ -172,6 +170,16 @@ found = {
 if ranks.rank == 0:
     moments = [one.optimizer.state_dict()["state"] for one in (alone, learner)]
     found["moments"] = [[own["exp_avg"].tolist() for own in state.values()] for state in moments]
+
+# A run that was saved whole goes on in shards.
+alone, learner = learner_of(Ranks(), "sgd"), learner_of(ranks, "sgd")
+alone.policy.load_state_dict(learner.weights())
+step(alone, 0)
+learner.policy.load_state_dict(alone.policy.state_dict())
+learner.optimizer.load_state_dict(copy.deepcopy(alone.optimizer.state_dict()))
+for one in (alone, learner):
+    step(one, 1)
+found["resumed"] = [[tensor.tolist() for tensor in one.weights().values()] for one in (alone, learner)]
 
 class RowMeans(torch.optim.SGD):
     def step(self, closure=None):
@@ -197,6 +205,7 @@ def test_shards_take_the_steps_of_a_whole_policy_whatever_rows_each_rank_has(tmp
         alone, shards = found["norms"]
         assert shards == pytest.approx(alone, rel=1e-4)
         assert _flat(found["shards"]) == pytest.approx(_flat(found["alone"]), abs=1e-5)
+        assert _flat(found["resumed"][1]) == pytest.approx(_flat(found["resumed"][0]), abs=1e-5)
     assert _flat(first["moments"][1]) == pytest.approx(_flat(first["moments"][0]), abs=1e-6)
     assert first["held"] + second["held"] == first["size"]
     assert 0 < second["held"] <= first["held"] < 0.7 * first["size"]

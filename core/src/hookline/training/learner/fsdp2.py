@@ -89,16 +89,14 @@ class Shards:
         """
         numbers = torch.zeros(self.ranks.world_size)
         numbers[self.ranks.rank] = len(parts)
-        numbers = self.ranks.sum(numbers)
-        missing = int(numbers.max()) - len(parts)
-        if int(numbers.min()) > 0 or int(numbers.max()) == 0:
-            return [parts[-1]] * missing if parts else []
-        rows = self.ranks.gather({name: rows[:1].cpu() for name, rows in parts[-1].items()} if parts else None)
-        if parts:
-            return [parts[-1]] * missing
-        device = next(self._policy.parameters()).device
-        row = next(row for row in rows if row is not None)
-        return [{name: tensor.to(device) for name, tensor in row.items()}] * missing
+        fewest, most = map(int, self.ranks.sum(numbers).aminmax())
+        if fewest == 0 < most:
+            rows = self.ranks.gather({name: own[:1].cpu() for name, own in parts[-1].items()} if parts else None)
+            device = next(self._policy.parameters()).device
+            borrowed = next(row for row in rows if row is not None)
+            last = parts[-1] if parts else {name: row.to(device) for name, row in borrowed.items()}
+            return [last] * (most - len(parts))
+        return [parts[-1]] * (most - len(parts)) if most else []
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """The backward pass has done that."""
@@ -159,14 +157,17 @@ class Shards:
         return state_dict if self._optimizer_state is None else {**state_dict, "state": self._optimizer_state}
 
     def _take_optimizer_state(self, optimizer: Any, state_dict: Mapping[str, Any]) -> dict[str, Any]:
-        del optimizer
         self._optimizer_state = None
+        groups = [dict(group) for group in state_dict["param_groups"]]
+        for saved, own in zip(groups, optimizer.param_groups, strict=False):
+            # Which kernels it uses is for this run to say: not all of them take shards.
+            saved.update({name: own[name] for name in ("foreach", "fused") if name in own})
         state = {
             number: {name: _own_shard(value, parameter) for name, value in state_dict["state"][number].items()}
             for number, parameter in self._numbered_parameters()
             if number in state_dict["state"]
         }
-        return {**state_dict, "state": state}
+        return {**state_dict, "state": state, "param_groups": groups}
 
     def _numbered_parameters(self) -> Iterator[tuple[int, nn.Parameter]]:
         """As an optimizer's state dict numbers them."""
