@@ -74,7 +74,7 @@ class TrainerState:
     policy: Any = None
     """The policy being trained. Live: it changes as training goes on."""
     optimizer: Any = None
-    """The optimizer. Live."""
+    """The optimizer; a mapping of names to optimizers where there are several. Live."""
     experience: Any = None
     """The experience buffer of the current epoch. Live."""
 

@@ -227,6 +227,28 @@ def test_a_part_that_one_side_lacks_is_an_error(
         resumed(run(resume=True, **{part: None}))
 
 
+def test_several_optimizers_are_restored_by_their_names(
+    checkpoint: Register, run: Run, save: Save, resumed: Callable[..., Any]
+) -> None:
+    checkpoint()
+    saved = {"actor": run(epoch=1).optimizer, "critic": run(epoch=2).optimizer}
+    save(run(epoch=10, optimizer=saved))
+    new = run(resume=True, optimizer={"critic": run().optimizer, "actor": run().optimizer})
+    resumed(new)
+    assert str(new.optimizer["actor"].state) == str(saved["actor"].state)
+    assert str(new.optimizer["critic"].state) == str(saved["critic"].state)
+
+
+def test_optimizers_of_other_names_are_an_error(
+    checkpoint: Register, run: Run, save: Save, resumed: Callable[..., Any]
+) -> None:
+    checkpoint()
+    save(run(epoch=10, optimizer={"actor": run().optimizer, "critic": run().optimizer}))
+    message = "the run has the optimizers actor, value, and the checkpoint has actor, critic"
+    with pytest.raises(CheckpointError, match=message):
+        resumed(run(resume=True, optimizer={"actor": run().optimizer, "value": run().optimizer}))
+
+
 SAVED_WITH = {
     "hookline": "0.1.0",
     "task": "cartpole",

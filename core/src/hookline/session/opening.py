@@ -37,6 +37,7 @@ def plugins_for_a_run(
 ) -> Iterator[PluginManager]:
     """The installed plugins; at the end their background work is done, and what went wrong with them is shown.
 
+    :param optimizer: the same; a mapping of names to optimizers where there are several.
     :param rank: this process among those of the run (default: what torchrun says, else 0).
     :param profile: measure what each plugin costs, and show it in the end.
     """
@@ -70,6 +71,7 @@ def open_session(
 
     :param run_dir: the run's folder, where plugins leave their files; its name is the run's. None for no files.
     :param policy: what is trained. A checkpoint needs its `state_dict()` and `load_state_dict()`, others nothing.
+    :param optimizer: the same; a mapping of names to optimizers where there are several.
     :param rank: this process among `world_size` ones, where the loop is data-parallel.
     :param config: what else the run was told, as JSON can hold it; kept in `config.json`, but for secrets.
     :param resume: go on from what the folder holds; an installed plugin restores it.

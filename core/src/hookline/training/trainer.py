@@ -150,8 +150,6 @@ class Trainer:
         module = as_module(policy, self.config.seed)
         losses = build_losses(default_losses if self.config.losses is None else self.config.losses, self.plugins)
         self.learner = learner = Learner(module, losses, self.config.optimizer, self.config.learner, self.ranks)
-        for loss in losses:
-            loss.attach_policy(module)
         self.policy = self.state.policy = module
         self.optimizer = self.state.optimizer = learner.optimizer
         self._losses = losses
@@ -188,7 +186,8 @@ class Trainer:
             ):
                 self._check_start(session)
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
-                self.ranks.broadcast(self.policy)
+                self.learner.agree()
+                self._share_progress()
                 try:
                     for _ in self.loop.epochs(session):
                         self._share_progress()
@@ -222,8 +221,9 @@ class Trainer:
             )
 
     def _share_progress(self) -> None:
-        """Gather all ranks' progress before the epoch ends: checkpoints are saved on rank 0 alone, which cannot ask."""
+        """Gather what all ranks hold before the epoch ends: checkpoints are saved on rank 0 alone, which cannot ask."""
         if self.ranks.world_size > 1:
+            self.learner.gather()
             self._progress_of_ranks = self.ranks.gather(self._own_progress())
 
     def _rollouts_made(self) -> int:
@@ -232,7 +232,10 @@ class Trainer:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the rest of the run depends on, between two epochs: arrays, and values that JSON can hold."""
+        """All that the rest of the run depends on, between two epochs: arrays, and values that JSON can hold.
+
+        Where ranks hold parts of the policy (`fsdp2`), rank 0's is whole, and is what all of them load.
+        """
         state = self.state
         return {
             "policy": self.policy.state_dict(),

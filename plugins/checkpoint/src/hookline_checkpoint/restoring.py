@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from hookline_checkpoint.differences import config_differences
@@ -52,6 +53,15 @@ def _load(part: Part, target: Any, saved: Any, loaded: Loaded) -> None:
     if target is None or saved is None:
         has, lacks = ("the checkpoint", "the run") if target is None else ("the run", "the checkpoint")
         raise CheckpointError(f"{path} does not fit this run: {has} has a {part}, {lacks} has none")
+    if _is_several(target):
+        if not isinstance(saved, Mapping) or saved.keys() != target.keys():
+            raise CheckpointError(
+                f"{path} does not fit this run: the run has the {part}s {', '.join(target)}, and the checkpoint has "
+                f"{', '.join(map(str, saved))}"
+            )
+        for name in target:
+            _load(part, target[name], saved[name], loaded)
+        return
     if not callable(getattr(target, "load_state_dict", None)):
         raise CheckpointError(f"state.{part} is a {type(target).__name__} without load_state_dict(): it cannot resume")
     what_to_do = "resume with the configuration it was saved with, or begin anew in another folder"
@@ -75,9 +85,16 @@ def _mismatched_shapes(current: Any, saved: Any) -> list[str]:
 
 
 def state_dict_of(part: Part, source: Any) -> Any:
-    """What a policy or an optimizer says of itself."""
+    """What a policy or an optimizer says of itself; by name for a mapping of several."""
     if source is None:
         return None
+    if _is_several(source):
+        return {name: state_dict_of(part, own) for name, own in source.items()}
     if not callable(getattr(source, "state_dict", None)):
         raise CheckpointError(f"state.{part} is a {type(source).__name__} without state_dict(): it cannot be saved")
     return source.state_dict()
+
+
+def _is_several(source: Any) -> bool:
+    """Whether these are several by name."""
+    return isinstance(source, Mapping) and not hasattr(source, "state_dict")

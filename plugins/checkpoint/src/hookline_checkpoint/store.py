@@ -13,7 +13,7 @@ A folder is named after the epoch that had ended when it was saved. `state.json`
     metrics     the evaluation scores it was saved with, by name
     config      the configuration of the run, in which secrets are redacted
     policy      the description of the policy's structure, null for a run without one (see `hookline_checkpoint.tree`)
-    optimizer   the same of the optimizer
+    optimizer   the same of the optimizer, or of a dictionary with one entry for each where there are several
     plugins     what plugins returned from `save_plugin_state`, by plugin name; the trainer is one of them, with random
                 generators, the order of the data, the curriculum and the environments
 

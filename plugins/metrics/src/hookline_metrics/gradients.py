@@ -13,7 +13,10 @@ __all__ = ["gradient_statistics"]
 
 
 def gradient_statistics(policy: Any) -> dict[str, float]:
-    """`gradients/norm`, and `gradients/<module>/norm` and `/variance`; empty for a policy that has no gradients."""
+    """`gradients/norm`, and `gradients/<module>/norm` and `/variance`; empty for a policy that has no gradients.
+
+    Empty as well for a policy in shards (FSDP2): rank 0 has a part of each gradient, and cannot ask the others here.
+    """
     named_parameters = getattr(policy, "named_parameters", None)
     if not callable(named_parameters):
         return {}
@@ -21,6 +24,8 @@ def gradient_statistics(policy: Any) -> dict[str, float]:
     sums: dict[str, list[Any]] = {}
     for name, parameter in named_parameters():
         gradient = getattr(parameter, "grad", None)
+        if hasattr(gradient, "full_tensor"):
+            return {}
         if gradient is not None:
             module = name.rpartition(".")[0] or name
             found = sums.setdefault(module, [0, 0.0, 0.0])
