@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hookline.training.generators import restore_generators, seed_generators, take_generators
+from hookline.training.resume_point import restore_generators, seed_generators, take_generators
 
 
 def draw() -> tuple[float, float, float]:
