@@ -57,6 +57,8 @@ class TrainerState:
     """What the run was told, as JSON can hold it, without secrets. `config.json` in the run's folder is this."""
     resume: bool = False
     """The user wants the run to go on from what its folder holds."""
+    host: str | None = None
+    """The library whose trainer owns the loop and resumes it from its own checkpoints, such as "transformers"."""
 
     epoch: int = 0
     """The current epoch, 0-based."""
