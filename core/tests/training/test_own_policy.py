@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -323,6 +325,15 @@ def test_greedy_episodes_are_those_of_the_jax_policy_with_the_same_weights() -> 
     assert found[0] is not None
     assert found[1] is not None
     assert found[0].scores == found[1].scores
+
+
+def test_the_policies_of_the_documentation_run() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    assert names["trainer"].state.step > 0
+    trainer_for("Pendulum-v1", names["Gaussian"]()).train()
 
 
 def test_a_worker_of_ones_own_plays_the_module_that_is_trained() -> None:
