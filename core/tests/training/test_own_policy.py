@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline import PluginManager
-from hookline.policies import Continuous, Discrete, MLPPolicy, PolicyError
+from hookline.policies import Continuous, Discrete, MLPPolicy, PolicyError, TransformerPolicy
 from hookline.policies.actions import Actions
 from hookline.policies.actor_jax import JaxActor
 from hookline.policies.actor_torch import TorchActor
@@ -400,55 +400,37 @@ CART, SWING = "gymnasium:CartPole-v1", "Pendulum-v1"
         (CART, Recurrent, r"raised TypeError: .*'state'\. Its methods take observations alone: a recurrent policy"),
         (CART, Remembering, "other results for the same observations in another order: rows must not depend"),
         (CART, Sequential, "A recurrent policy cannot be played"),
-        (
-            CART,
-            WithState,
-            r"a WithState: forward\(obs\) must return two tensors, \(logits, value\), and it returned a ",
-        ),
-        (
-            CART,
-            lambda: Agent(5),
-            r"gives observations of shape \(rows, 4\), and the policy, a Agent, raised RuntimeErr",
-        ),
-        ("CartPole-v1", lambda: Agent(5), r"lesson 'lesson': environment 'CartPole-v1' gives observations of shape"),
-        (
-            CART,
-            lambda: Agent(4, 3),
-            r"has the actions Discrete\(n=2\), and forward\(obs\) of the policy, a Agent, returns",
-        ),
+        (CART, WithState, r"a WithState: forward\(obs\) must return two tensors, .* and it returned a tuple of 3"),
+        (CART, lambda: Agent(5), r"gives observations of shape \(rows, 4\), and the policy, a Agent, raised Runtime"),
+        ("CartPole-v1", lambda: Agent(5), r"gives observations of shape \(rows, 4\), and the policy, a Agent, raised"),
+        (CART, lambda: Agent(4, 3), r"of shape \(3, 3\) .* for Discrete\(n=2\) they must be of shape \(3, 2\)"),
         (CART, OnlyActs, r"the policy, a OnlyActs, has no evaluate_actions\(\): a policy has both act"),
-        (
-            SWING,
-            lambda: Agent(3, 1),
-            r"has continuous actions, and the policy, a Agent, has no log_std: add self.log_std",
-        ),
-        (
-            CART,
-            lambda: GaussianAgent(4, 4),
-            r"act\(\) of the policy, a GaussianAgent, gave torch.float32 of shape \(3, 2\)",
-        ),
-        (
-            SWING,
-            lambda: WrongOrder(3, 2),
-            r"gave log-probabilities of shape \(3, 1\) for three observations, not \(3,\)",
-        ),
-        (
-            CART,
-            Locked,
-            "the policy, a Locked, cannot be copied for rollouts .*: keep environments, files and locks out",
-        ),
+        (SWING, lambda: Agent(3, 1), "are continuous, and the policy, a Agent, has no log_std: add self.log_std"),
+        (CART, lambda: GaussianAgent(4, 4), r"act\(\) of the policy, a GaussianAgent, gave torch.float32 of shape"),
+        (SWING, lambda: WrongOrder(3, 2), r"gave log-probabilities of shape \(3, 1\) for three observations, not"),
     ],
 )
 def test_a_module_that_cannot_be_played_is_an_error_that_says_why(
     environment: str, build: Callable[[], nn.Module], message: str
 ) -> None:
-    with pytest.raises(PolicyError, match=message):
+    with pytest.raises(PolicyError, match=rf"lesson 'lesson': environment '{environment}'.*{message}"):
         trainer_for(environment, build())
+
+
+def test_a_module_that_cannot_be_copied_is_an_error_that_says_why() -> None:
+    with pytest.raises(PolicyError, match="a Locked, cannot be copied for rollouts .*: keep environments, files and"):
+        trainer_for(CART, Locked())
 
 
 def test_text_lessons_say_what_a_module_of_ones_own_lacks() -> None:
     text = CurriculumConfig(arithmetic_lessons("addition-1"), micro_eval_frequency=None, eval_frequency=None)
-    with pytest.raises(
-        PolicyError, match=r"is a text lesson and needs a policy with jax_prefill\(\) and jax_decode\(\)"
-    ):
+    needed = (
+        r"lesson 'addition-1' is a text lesson and needs a policy with jax_prefill\(\) and jax_decode\(\), and Agent"
+    )
+    with pytest.raises(PolicyError, match=needed):
         Trainer(TrainerConfig(), text, Agent())
+    worker = RolloutWorker(RolloutWorkerConfig(text, policy=TransformerPolicy(98, width=16, layers=1, heads=2)))
+    with pytest.raises(
+        PolicyError, match=r"are of text \(addition-1\), and the policy, a Agent, has no token_logprobs"
+    ):
+        Trainer(TrainerConfig(), policy=Agent(), worker=worker)

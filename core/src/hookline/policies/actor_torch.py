@@ -51,56 +51,58 @@ class TorchActor:
         return control_policy(self._copy)
 
     def check(self, lesson: str, observation_size: int, actions: Actions) -> None:
-        """Tries the policy on a few observations."""
-        given = f"{lesson} gives observations of shape (rows, {observation_size}), and {self._name},"
+        """Tries the policy on three observations."""
         rows = np.random.default_rng(0).standard_normal((3, observation_size)).astype(np.float32)
         try:
             with torch.no_grad(), self._seeded(0):
-                obs = self._tensor(rows)
-                self._check_outputs(lesson, obs, actions)
-                chosen = self._control.act(obs, greedy=False)
-                found = self._control.evaluate_actions(obs, chosen)
-                again = self._control.evaluate_actions(obs.flip(0), chosen.flip(0))
-        except PolicyError:
-            raise
+                self._try_out(self._tensor(rows), actions)
+        except PolicyError as error:
+            raise PolicyError(f"{lesson}: {error}") from None
         except Exception as error:
             raise PolicyError(
-                f"{given} raised {type(error).__name__}: {error}. Its methods take observations alone: "
-                "a recurrent policy, with a state from step to step, cannot be played"
+                f"{lesson} gives observations of shape (rows, {observation_size}), and {self._name}, raised "
+                f"{type(error).__name__}: {error}. Its methods take observations alone: a recurrent policy, with a "
+                "state from step to step, cannot be played"
             ) from error
-        shape = (3,) if isinstance(actions, Discrete) else (3, actions.size)
-        if chosen.shape != shape or chosen.is_floating_point() == isinstance(actions, Discrete):
+
+    def _try_out(self, obs: Tensor, actions: Actions) -> None:
+        if isinstance(self._control, ControlFromForward):
+            self._check_outputs(self._control, obs, actions)
+        chosen = self._control.act(obs, greedy=False)
+        discrete = isinstance(actions, Discrete)
+        shape = (3,) if discrete else (3, outputs_for(actions))
+        if chosen.shape != shape or chosen.is_floating_point() == discrete:
             raise PolicyError(
-                f"{lesson} has the actions {actions}, and act() of {self._name}, gave {chosen.dtype} of shape "
-                f"{tuple(chosen.shape)} for three observations: it must be whole numbers of shape (3,) for discrete "
-                "actions, and numbers of shape (3, size) for continuous ones"
+                f"act() of {self._name}, gave {chosen.dtype} of shape {tuple(chosen.shape)} for three observations, "
+                f"and for {actions} it must be {'whole numbers' if discrete else 'numbers'} of shape {shape}"
             )
+        found = self._control.evaluate_actions(obs, chosen)
         for name, part in zip(("log-probabilities", "entropies", "values"), found, strict=True):
             if part.shape != (3,):
                 raise PolicyError(
-                    f"{given} gave {name} of shape {tuple(part.shape)} for three observations, not (3,): "
-                    "evaluate_actions(obs, actions) must return log-probabilities, entropies and values"
+                    f"evaluate_actions() of {self._name}, gave {name} of shape {tuple(part.shape)} for three "
+                    "observations, not (3,): it must return log-probabilities, entropies and values, in this order"
                 )
+        again = self._control.evaluate_actions(obs.flip(0), chosen.flip(0))
         if not all(torch.allclose(one, other.flip(0), atol=1e-4) for one, other in zip(found, again, strict=True)):
             raise PolicyError(
-                f"{given} gave other results for the same observations in another order: rows must not depend on one "
-                "another or on earlier calls. A recurrent policy cannot be played"
+                f"evaluate_actions() of {self._name}, gave other results for the same observations in another order: "
+                "rows must not depend on one another or on earlier calls. A recurrent policy cannot be played"
             )
 
-    def _check_outputs(self, lesson: str, obs: Tensor, actions: Actions) -> None:
-        if not isinstance(self._control, ControlFromForward):
-            return
+    def _check_outputs(self, control: ControlFromForward, obs: Tensor, actions: Actions) -> None:
+        needed = (len(obs), outputs_for(actions))
         if not isinstance(actions, Discrete) and not isinstance(getattr(self._copy, "log_std", None), Tensor):
             raise PolicyError(
-                f"{lesson} has continuous actions, and {self._name}, has no log_std: add "
-                f"self.log_std = nn.Parameter(torch.zeros({actions.size})), the logarithm of the std, "
+                f"its actions are continuous, and {self._name}, has no log_std: add "
+                f"self.log_std = nn.Parameter(torch.zeros({needed[1]})), the logarithm of the std, "
                 "or give it act(obs, greedy=...) and evaluate_actions(obs, actions)"
             )
-        outputs, needed = self._control.outputs(obs)[0], (len(obs), outputs_for(actions))
+        outputs, _ = control.outputs(obs)
         if outputs.shape != needed:
             raise PolicyError(
-                f"{lesson} has the actions {actions}, and forward(obs) of {self._name}, returns logits or means of "
-                f"shape {tuple(outputs.shape)} for three observations, not {needed}"
+                f"forward(obs) of {self._name}, returned logits or means of shape {tuple(outputs.shape)} for three "
+                f"observations, and for {actions} they must be of shape {needed}"
             )
 
     def initial_weights(self, seed: int) -> Weights:
@@ -167,7 +169,8 @@ class TorchActor:
         """Seed torch's global generators, and put them back: training draws what it would have drawn anyway."""
         generators = [torch.default_generator]
         if self._device.type == "cuda":
-            generators.append(torch.cuda.default_generators[self._device.index or 0])
+            index = torch.cuda.current_device() if self._device.index is None else self._device.index
+            generators.append(torch.cuda.default_generators[index])
         elif self._device.type == "mps":
             generators.append(torch.mps._get_default_mps_generator())
         states = [generator.get_state() for generator in generators]

@@ -73,14 +73,17 @@ def jax_specification(policy: Any) -> PolicySpecification | None:
 
 
 def have_worker_play(worker: RolloutWorker, module: nn.Module, device: torch.device) -> None:
-    """Make sure that the worker plays the module that is trained, and that the module can be trained on its lessons."""
-    if jax_specification(module) is None:
+    """Have the worker play the module by torch, unless there is a specification; check that the lessons suit it.
+
+    A worker that was made with a policy in its config goes on with that one: the weights must have the same names.
+    """
+    if jax_specification(module) is None and worker.config.policy is None:
         worker.use_actor(TorchActor(module, device))
     if not worker.plays_text:
         control_policy(module)
     elif not isinstance(module, TextPolicy):
-        lessons = ", ".join(repr(name) for name in worker.curriculum.lessons)
         raise PolicyError(
-            f"lesson {lessons} is of text, and the policy, a {type(module).__name__}, has no token_logprobs(): give it "
-            "token_logprobs(tokens, valid), since a forward(tokens) does not know which tokens are padding"
+            f"the lessons are of text ({', '.join(worker.curriculum.lessons)}), and the policy, a "
+            f"{type(module).__name__}, has no token_logprobs(): give it token_logprobs(tokens, valid), since a "
+            "forward(tokens) does not know which tokens are padding"
         )
