@@ -68,7 +68,7 @@ def test_the_shipped_policies_meet_the_protocols() -> None:
     assert text_policy(module) is module
 
 
-def test_a_module_knows_its_specification_unless_it_computes_something_else() -> None:
+def test_a_module_knows_its_specification_and_a_subclass_does_not() -> None:
     policy = MLPPolicy(4, Discrete(2))
     module = policy.torch_module()
     assert module.specification is policy

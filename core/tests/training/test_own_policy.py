@@ -6,6 +6,7 @@ import copy
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,32 @@ def test_the_policies_of_the_documentation_run() -> None:
         exec(block, names)
     assert names["trainer"].state.step > 0
     trainer_for("Pendulum-v1", names["Gaussian"]()).train()
+
+
+@dataclass(frozen=True)
+class AgentSpecification:
+    """Plain data that makes a module, without a JAX forward."""
+
+    width: int = 4
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: own.shape for name, own in self.initial_weights().items()}
+
+    def initial_weights(self, seed: int = 0) -> dict[str, np.ndarray]:
+        return {name: value.numpy() + seed for name, value in Agent(self.width).state_dict().items()}
+
+    def torch_module(self, weights: Any = None) -> nn.Module:
+        module = Agent(self.width)
+        module.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+        return module
+
+
+def test_a_specification_without_a_jax_forward_is_played_by_torch() -> None:
+    trainer = trainer_for("CartPole-v1", AgentSpecification())
+    trainer.train()
+    assert isinstance(trainer.policy, Agent)
+    assert trainer.worker is not None
+    assert trainer.worker.policy is trainer.policy
 
 
 def test_a_worker_of_ones_own_plays_the_module_that_is_trained() -> None:

@@ -31,8 +31,8 @@ class ActorCritic(nn.Module):
 
     @property
     def specification(self) -> MLPPolicy | None:
-        """What the module computes, as plain data; None for a subclass with another forward."""
-        return self.policy if type(self).forward is ActorCritic.forward else None
+        """What the module computes, as plain data; None for a subclass, which may compute something else."""
+        return self.policy if type(self) is ActorCritic else None
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Logits or means, and the value, for observations of any leading shape."""

@@ -31,8 +31,8 @@ class Transformer(nn.Module):
 
     @property
     def specification(self) -> TransformerPolicy | None:
-        """What the module computes, as plain data; None for a subclass with another forward."""
-        return self.policy if type(self).forward is Transformer.forward else None
+        """What the module computes, as plain data; None for a subclass, which may compute something else."""
+        return self.policy if type(self) is Transformer else None
 
     def gradient_checkpointing_enable(self) -> None:
         """Recompute each block's activations in the backward pass rather than keep them."""
