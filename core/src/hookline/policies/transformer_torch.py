@@ -29,6 +29,11 @@ class Transformer(nn.Module):
         self._checkpoints_gradients = False
         load_into_module(self, policy.shapes(), weights)
 
+    @property
+    def specification(self) -> TransformerPolicy | None:
+        """What the module computes, as plain data; None for a subclass, which may compute something else."""
+        return self.policy if type(self) is Transformer else None
+
     def gradient_checkpointing_enable(self) -> None:
         """Recompute each block's activations in the backward pass rather than keep them."""
         self._checkpoints_gradients = True

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hookline.policies import transformer_jax
-from hookline.policies.transformer import TransformerPolicy
+from hookline.policies.protocol import JaxTextPolicy
 
 __all__ = ["Sampled", "sample"]
 
@@ -28,7 +27,7 @@ class Sampled(NamedTuple):
 
 @partial(jax.jit, static_argnames=("policy", "samples", "new_tokens", "end", "pad", "top_k", "greedy"))
 def sample(
-    policy: TransformerPolicy,
+    policy: JaxTextPolicy,
     weights: Mapping[str, Any],
     prompts: jax.Array,
     prompt_valid: jax.Array,
@@ -51,7 +50,7 @@ def sample(
     """
     length = prompts.shape[1]
     # The last token is not read again.
-    read = transformer_jax.prefill(policy, weights, prompts, prompt_valid, slots=length + new_tokens - 1)
+    read = policy.jax_prefill(weights, prompts, prompt_valid, slots=length + new_tokens - 1)
     logits, cache = jax.tree.map(lambda array: jnp.repeat(array, samples, axis=0), read)
     position = jnp.repeat(prompt_valid.sum(axis=1), samples)
     batch = prompts.shape[0] * samples
@@ -77,7 +76,7 @@ def sample(
         logits, cache, position, ended = carry
         index, noise = xs
         written = write(logits, noise, ended)
-        logits, cache = transformer_jax.decode(policy, weights, written.tokens, position, length + index, cache)
+        logits, cache = policy.jax_decode(weights, written.tokens, position, length + index, cache)
         return (logits, cache, position + 1, ended | (written.tokens == end)), written
 
     start = (logits, cache, position, jnp.zeros(batch, bool))
