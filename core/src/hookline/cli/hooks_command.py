@@ -104,7 +104,7 @@ def _event_lines(event: Event) -> Iterator[str]:
 def _clock(event: Event) -> str:
     if event.clock == "none":
         return "none"
-    return f"{event.clock} ({'those before this one' if event.starts else 'those that are complete'})"
+    return f"{event.clock} ({event.clock}s {'before this one' if event.starts else 'that are complete'})"
 
 
 def _table(events: list[Event]) -> Table:
