@@ -131,6 +131,7 @@ def test_it_evaluates_by_steps_in_the_middle_of_an_epoch_and_no_step_twice(
     evaluation: Callable[..., Evaluation],
     hookline_manager: PluginManager,
     hookline_state: Run,
+    tmp_path: Path,
     options: dict[str, Any],
     start_step: int,
     evaluated: list[int],
@@ -140,12 +141,12 @@ def test_it_evaluates_by_steps_in_the_middle_of_an_epoch_and_no_step_twice(
 
     class StepEvaluator:
         @hookimpl
-        def evaluate_policy(self, state: TrainerState) -> dict[str, float]:
+        def evaluate_policy(self, state: TrainerState) -> EvaluationResult:
             steps.append(state.step)
-            return {"success": 0.5}
+            return EvaluationResult({"success": 0.5}, {"addition": [Episode("2+3=", "5", "5", 1.0)]})
 
     hookline_manager.register(StepEvaluator())
-    state = hookline_state(step=start_step)
+    state = hookline_state(step=start_step, run_dir=tmp_path)
     hookline_manager.emit.pre_training(state=state, report_data={"start_epoch": start_step // 4})
     for state.epoch in range(start_step // 4, 6):
         for _ in range(4):
@@ -154,6 +155,8 @@ def test_it_evaluates_by_steps_in_the_middle_of_an_epoch_and_no_step_twice(
         hookline_manager.emit.on_epoch_end(state=state)
     hookline_manager.emit.on_training_complete(state=state)
     assert steps == evaluated
+    replays = [f"epoch-{(step - 1) // 4:06d}-step-{step:06d}.jsonl" for step in evaluated]
+    assert sorted(path.name for path in (tmp_path / "replays").glob("*.jsonl")) == replays
 
 
 def test_an_answer_with_episodes_gives_scores_and_a_replay(

@@ -129,7 +129,7 @@ class Evaluation:
     def _evaluate_fully(self, state: TrainerState) -> None:
         if self._elsewhere is not None:
             self._elsewhere.want(self.options.full_request())
-        elif self._evaluated_at != (state.epoch, state.step):  # an epoch's end may have come just after a step that was
+        elif self._evaluated_at != (state.epoch, state.step):  # the end of an epoch or run may follow a step that was
             self._evaluate_here(state, self.options.full_request())
 
     # -- in process -----------------------------------------------------------------------------------------------
@@ -207,7 +207,13 @@ class Evaluation:
         self._emit.on_evaluation_end(state=state, scores=dict(scores))
         if answer.records and state.run_dir is not None:
             path = write_replay(
-                state.run_dir, answer.records, run_id=state.run_id, epoch=epoch, step=step, scores=answer.scores
+                state.run_dir,
+                answer.records,
+                run_id=state.run_id,
+                epoch=epoch,
+                step=step,
+                scores=answer.scores,
+                by_steps=self.options.every_steps is not None,
             )
             lessons = {record["lesson"] for record in answer.records}
             replay = ReplayRecord(
