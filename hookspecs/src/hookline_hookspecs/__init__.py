@@ -32,10 +32,9 @@ from hookline_hookspecs.context import HookContext
 from hookline_hookspecs.emit import Emit
 from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
 from hookline_hookspecs.errors import HooklineError
-from hookline_hookspecs.interval import Interval
 from hookline_hookspecs.logs import get_logger
 from hookline_hookspecs.markers import PROJECT_NAME, Clock, Kind, Scope, hookimpl, hookspec
-from hookline_hookspecs.schedules import At, Cycle, Every, Schedule
+from hookline_hookspecs.schedules import At, Cycle, Every, Schedule, Watch
 from hookline_hookspecs.state import LiveObjectError, Shared, TrainerState
 from hookline_hookspecs.trainer_hook import TrainerHook
 
@@ -60,7 +59,6 @@ __all__ = [
     "Every",
     "HookContext",
     "HooklineError",
-    "Interval",
     "Kind",
     "LiveObjectError",
     "ReplayRecord",
@@ -72,6 +70,7 @@ __all__ = [
     "TrainerState",
     "VerificationReport",
     "VerificationResult",
+    "Watch",
     "checkpoint",
     "evaluation",
     "get_logger",

@@ -33,7 +33,7 @@ def on_worker_start(context: HookContext) -> None:
     """
 
 
-@hookspec(clock="rollout", scope="worker")
+@hookspec(clock="rollout", starts=True, scope="worker")
 def on_rollout_start(context: HookContext) -> None:
     """A rollout is about to be made.
 
@@ -62,7 +62,7 @@ def on_rollout_end(context: HookContext, rollout: Rollout) -> None:
     """
 
 
-@hookspec(clock="rollout", scope="worker")
+@hookspec(clock="rollout", starts=True, scope="worker")
 def on_weights_updated(context: HookContext, version: int) -> None:
     """The worker has taken new weights.
 

@@ -35,7 +35,7 @@ def pre_training(state: TrainerState, report_data: dict[str, Any]) -> None:
     """
 
 
-@hookspec(clock="epoch")
+@hookspec(clock="epoch", starts=True)
 def on_epoch_start(state: TrainerState) -> None:
     """An epoch begins.
 
@@ -49,7 +49,7 @@ def on_epoch_start(state: TrainerState) -> None:
     """
 
 
-@hookspec(clock="epoch")
+@hookspec(clock="epoch", starts=True)
 def on_train_phase_start(state: TrainerState) -> None:
     """The epoch's experience is complete and gradient steps are about to begin.
 
@@ -63,7 +63,7 @@ def on_train_phase_start(state: TrainerState) -> None:
     """
 
 
-@hookspec(clock="step")
+@hookspec(clock="step", starts=True)
 def pre_training_step(state: TrainerState, report_data: dict[str, Any]) -> None:
     """A gradient step is about to be taken.
 

@@ -39,15 +39,51 @@ def test_it_is_a_good_plugin() -> None:
     check_plugin(Checkpoint, keep_last=2)
 
 
-def test_it_saves_every_ten_epochs(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("options", "start_epoch", "saved"),
+    [
+        ({"every": None}, 0, [9, 19, 29]),
+        ({"every": 1}, 30, [30, 31, 32, 33, 34]),
+        ({"every": 12}, 0, [11, 23]),
+        ({"every": 12}, 13, [23]),
+        # Four steps an epoch: 50 are complete in the thirteenth, 100 at the end of the twenty-fifth.
+        ({"every": None, "every_steps": 50}, 0, [12, 24]),
+        ({"every": None, "every_steps": 50}, 13, [24]),
+        ({"every": None, "every_steps": 1}, 32, [32, 33, 34]),
+        ({"every": 20, "every_steps": 50}, 0, [12, 19, 24]),
+    ],
+)
+def test_it_saves_every_so_many_epochs_or_steps_when_an_epoch_ends(
+    checkpoint: Register,
+    hookline_manager: PluginManager,
+    run: Run,
+    tmp_path: Path,
+    options: dict[str, Any],
+    start_epoch: int,
+    saved: list[int],
 ) -> None:
-    checkpoint(keep_last=2)
-    for epoch in range(35):
-        state = run(epoch=epoch)
+    checkpoint(keep_last=10, **options)
+    state = run(step=4 * start_epoch, total_epochs=35)
+    hookline_manager.emit.on_new_training_run(state=state)
+    hookline_manager.emit.pre_training(state=state, report_data={"start_epoch": start_epoch})
+    for state.epoch in range(start_epoch, 35):
+        for _ in range(4):
+            state.step += 1
+            hookline_manager.emit.post_training_step(state=state, report_data={})
         hookline_manager.emit.on_epoch_end(state=state)
     hookline_manager.emit.on_training_failed(state=state, error=RuntimeError())
-    assert saved_epochs(tmp_path) == ["epoch-000020", "epoch-000030"]
+    assert saved_epochs(tmp_path) == [f"epoch-{epoch:06d}" for epoch in saved]
+
+
+def test_a_plugin_that_joins_a_run_saves_at_the_next_multiple(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
+) -> None:
+    checkpoint(every=10)
+    state = run()
+    for state.epoch in range(13, 25):
+        hookline_manager.emit.on_epoch_end(state=state)
+    hookline_manager.emit.on_training_failed(state=state, error=RuntimeError())
+    assert saved_epochs(tmp_path) == ["epoch-000019"]
 
 
 @pytest.mark.parametrize(("total", "every"), [(None, 10), (80, 10), (500, 10), (700, 14), (1000, 20), (100_000, 2000)])

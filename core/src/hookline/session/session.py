@@ -177,7 +177,7 @@ class Session:
     def _begin(self) -> None:
         state = self.state
         self._check = StateCheck(self.plugins, state)
-        self.plugins.set_clocks(step=-1, epoch=-1, rollout=-1)
+        self.plugins.set_clocks(step=0, epoch=0, rollout=0)
         self._announce("on_new_training_run")
         self.restored = restored = self._restore()
         if self._resume:
@@ -185,12 +185,11 @@ class Session:
             self._write_config()
             if restored is None:
                 logger.warning("there is nothing to resume from in %s: the run begins anew", state.run_dir)
-        if restored is not None:
-            self.plugins.set_clocks(
-                step=state.step, epoch=state.epoch, rollout=-1 if self._rollouts is None else self._rollouts()
-            )
         # A restored state stands at the last epoch that is complete.
         self.start_epoch = state.epoch if restored is None else state.epoch + 1
+        if restored is not None:
+            rollouts = 0 if self._rollouts is None else self._rollouts()
+            self.plugins.set_clocks(step=state.step, epoch=self.start_epoch, rollout=rollouts)
         report = {
             "total_epochs": state.total_epochs,
             "total_steps": state.total_steps,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.manager import CheckpointManager, record_of
-from hookline_hookspecs import CheckpointRecord, Emit, Interval, TrainerState, hookimpl
+from hookline_hookspecs import CheckpointRecord, Emit, TrainerState, Watch, hookimpl
 
 __all__ = ["CheckpointMoments"]
 
@@ -28,7 +28,8 @@ class CheckpointMoments:
         self.checkpoint_manager = checkpoint_manager
         self._events = emit
         self._is_prepared = False
-        self._interval: Interval | None = None
+        self._by_epochs: Watch | None = None
+        self._by_steps = Watch(None)
         self._being_uploaded: CheckpointRecord | None = None
         """A durable checkpoint that is announced once it has an address."""
 
@@ -50,7 +51,7 @@ class CheckpointMoments:
                 f"a {type(other).__name__} and a {type(self).__name__} would both save this run's checkpoints: "
                 "disable the installed plugin (-p no:checkpoint), or add no hook"
             )
-        self._is_prepared, self._interval, self._being_uploaded = False, None, None
+        self._is_prepared, self._by_epochs, self._being_uploaded = False, None, None
         self.checkpoint_manager.begin(state)
 
     @hookimpl
@@ -68,13 +69,23 @@ class CheckpointMoments:
         emit.on_checkpoint_restored(state=state, checkpoint=record)
         return record
 
+    @hookimpl(scope="driver")
+    def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
+        self._count_from(state, report_data["start_epoch"])
+
+    def _count_from(self, state: TrainerState, complete_epochs: int) -> Watch:
+        options = self.checkpoint_manager.options
+        self._by_steps = Watch(options.every_steps, state.step)
+        self._by_epochs = Watch(options.interval(state.total_epochs), complete_epochs)
+        return self._by_epochs
+
     # -- saving ---------------------------------------------------------------------------------------------------
 
     @hookimpl(scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
-        if self._interval is None:
-            self._interval = Interval(self.checkpoint_manager.options.interval(state.total_epochs))
-        if self._interval.is_due(state.epoch):
+        # A plugin that joins a run counts from the epoch that it joins in.
+        by_epochs = self._by_epochs or self._count_from(state, state.epoch)
+        if any([by_epochs.is_due(state.epoch + 1), self._by_steps.is_due(state.step)]):
             self._save_if_free(state)
 
     def _save_if_free(self, state: TrainerState) -> None:

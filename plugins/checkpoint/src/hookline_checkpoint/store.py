@@ -6,7 +6,8 @@
         state.json              all that is not an array
         manifest.json           what the other three files must be
 
-A folder is named after the epoch that had ended when it was saved. `state.json` is an object with
+A folder is named after the epoch that had ended when it was saved, 0-based: with `every = 10` the first is
+`epoch-000009`. `state.json` is an object with
 
     run_id      the run that saved it
     counters    epoch (the last one that is complete, 0-based), step, agent_step

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hookline_checkpoint.layout import FILES
 from hookline_checkpoint.retention import Retention
-from hookline_hookspecs import CheckpointRecord
+from hookline_hookspecs import CheckpointRecord, Every
 from hookline_hookspecs.errors import describe_error
 
 __all__ = ["Uploads"]
@@ -45,7 +45,7 @@ class Uploads:
         """
         if wandb_run is None or not every or record.path is None or self._thread is not None:
             return False
-        is_due = record.epoch // every > (self._last or 0) // every
+        is_due = Every(every).is_due(0 if self._last is None else self._last + 1, record.epoch + 1)
         if record.epoch == self._last or not (is_due or is_final):
             return False
         self._last = record.epoch

@@ -41,6 +41,14 @@ class EvaluationHook(TrainerHook):
             self._evaluation = Evaluation(replace(self.eval_config, lessons=lessons), emit)
             self._evaluation.on_new_training_run(state)
 
+    def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
+        if self._evaluation is not None:
+            self._evaluation.pre_training(state, report_data)
+
+    def post_training_step(self, state: TrainerState) -> None:
+        if self._evaluation is not None:
+            self._evaluation.post_training_step(state)
+
     def on_epoch_start(self, state: TrainerState) -> None:
         if self._evaluation is not None:
             self._evaluation.on_epoch_start(state)

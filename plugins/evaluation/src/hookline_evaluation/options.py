@@ -18,8 +18,11 @@ class Options:
     """`in-process`: training waits. `background`: another process evaluates the checkpoints, and training goes on.
     `remote`: the server at `url` does."""
     every: int | None = None
-    """Epochs between two full evaluations. None for about ten in a run: every 10 epochs of up to 100, every 20 of up to
-    200, and so on."""
+    """Epochs between two full evaluations. None for about ten in a run, every 10 epochs of up to 100, every 20 of up to
+    200, and so on; or for none by epochs where `every_steps` is given."""
+    every_steps: int | None = None
+    """Gradient steps between two full evaluations, also in the middle of an epoch; None for none by steps. Evaluations
+    of checkpoints take the newest one."""
     lessons: tuple[str, ...] = ()
     """The lessons of a full evaluation; empty means all."""
     n_examples: int = 64
@@ -48,6 +51,7 @@ class Options:
     def __post_init__(self) -> None:
         at_least_one = {
             "every": 1 if self.every is None else self.every,
+            "every_steps": 1 if self.every_steps is None else self.every_steps,
             "n_examples": self.n_examples,
             "samples_per_problem": self.samples_per_problem,
             "micro_every": 1 if self.micro_every is None else self.micro_every,
@@ -73,9 +77,9 @@ class Options:
             if problem is not None:
                 raise ValueError(f"mode is 'remote', but url {problem}")
 
-    def full_interval(self, total_epochs: int | None) -> int:
-        """Epochs between two full evaluations of a run of this length."""
-        if self.every is not None:
+    def full_interval(self, total_epochs: int | None) -> int | None:
+        """Epochs between two full evaluations of a run of this length; None for none by epochs."""
+        if self.every is not None or self.every_steps is not None:
             return self.every
         # Five times as many as between two checkpoints, or a few tens: an epoch that is evaluated is one that is saved.
         return 10 * max(1, -(-(total_epochs or 0) // 100))

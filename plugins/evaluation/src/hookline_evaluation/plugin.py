@@ -16,9 +16,9 @@ from hookline_hookspecs import (
     CheckpointRecord,
     Emit,
     EvaluationRequest,
-    Interval,
     ReplayRecord,
     TrainerState,
+    Watch,
     hookimpl,
 )
 
@@ -44,9 +44,16 @@ class Evaluation:
         in_process = self.options.mode == "in-process"
         self._elsewhere = None if in_process else CheckpointEvaluations(self._begin_elsewhere)
         self._evaluated_at: tuple[int, int] | None = None
-        self._full: Interval | None = None
-        self._micro = None if self.options.micro_every is None else Interval(self.options.micro_every)
         self._deadline: float | None = None
+        self._by_epochs: Watch | None = None
+        self._by_steps = Watch(self.options.every_steps)
+        self._micro = Watch(self.options.micro_every)
+
+    def _count_from(self, state: TrainerState, complete_epochs: int) -> Watch:
+        self._by_steps.skip_to(state.step)
+        self._micro.skip_to(complete_epochs)
+        self._by_epochs = Watch(self.options.full_interval(state.total_epochs), complete_epochs)
+        return self._by_epochs
 
     # -- moments --------------------------------------------------------------------------------------------------
 
@@ -66,22 +73,27 @@ class Evaluation:
             )
 
     @hookimpl(scope="driver")
+    def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
+        self._count_from(state, report_data["start_epoch"])
+
+    @hookimpl(scope="driver")
     def on_epoch_start(self, state: TrainerState) -> None:
         if self._elsewhere is not None:
             self._publish_what_is_done(state)
 
     @hookimpl(scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
-        if self._micro is not None and self._micro.is_due(state.epoch):
+        # A plugin that joins a run counts from the epoch that it joins in.
+        by_epochs = self._by_epochs or self._count_from(state, state.epoch)
+        if self._micro.is_due(state.epoch + 1):
             self._evaluate_here(state, self.options.micro_request())
-        if self._full is None:
-            self._full = Interval(self.options.full_interval(state.total_epochs))
-        if self._full.is_due(state.epoch):
-            request = self.options.full_request()
-            if self._elsewhere is None:
-                self._evaluate_here(state, request)
-            else:
-                self._elsewhere.want(request)
+        if by_epochs.is_due(state.epoch + 1):
+            self._evaluate_fully(state)
+
+    @hookimpl(scope="driver")
+    def post_training_step(self, state: TrainerState) -> None:
+        if self._by_steps.is_due(state.step):
+            self._evaluate_fully(state)
 
     @hookimpl(scope="driver")
     def on_checkpoint_saved(self, state: TrainerState, checkpoint: CheckpointRecord) -> None:
@@ -94,10 +106,8 @@ class Evaluation:
 
     @hookimpl(scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
-        # The last epoch may have been evaluated when it ended.
         if self._elsewhere is None:
-            if self._evaluated_at != (state.epoch, state.step):
-                self._evaluate_here(state, self.options.full_request())
+            self._evaluate_fully(state)
             return
         self._deadline = time.monotonic() + self.options.deadline_seconds
         if not self._elsewhere.is_evaluated(state.epoch, state.step):
@@ -115,6 +125,12 @@ class Evaluation:
     def on_replay_saved(self, state: TrainerState, replay: ReplayRecord) -> None:
         # Not in the background: by the time of the last replay's turn, wandb's run might be over.
         upload_replay(state.shared["metrics"].get("wandb_run"), replay, state.run_id)
+
+    def _evaluate_fully(self, state: TrainerState) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.want(self.options.full_request())
+        elif self._evaluated_at != (state.epoch, state.step):  # the end of an epoch or run may follow a step that was
+            self._evaluate_here(state, self.options.full_request())
 
     # -- in process -----------------------------------------------------------------------------------------------
 
@@ -191,7 +207,13 @@ class Evaluation:
         self._emit.on_evaluation_end(state=state, scores=dict(scores))
         if answer.records and state.run_dir is not None:
             path = write_replay(
-                state.run_dir, answer.records, run_id=state.run_id, epoch=epoch, step=step, scores=answer.scores
+                state.run_dir,
+                answer.records,
+                run_id=state.run_id,
+                epoch=epoch,
+                step=step,
+                scores=answer.scores,
+                by_steps=self.options.every_steps is not None,
             )
             lessons = {record["lesson"] for record in answer.records}
             replay = ReplayRecord(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_hookspecs import Emit, Every, HookContext, Rollout, TrainerState, hookimpl
+from hookline_hookspecs import Emit, HookContext, Rollout, TrainerState, Watch, hookimpl
 from hookline_hookspecs.redaction import redact
 from hookline_metrics.gathering import Gatherer
 from hookline_metrics.gradients import gradient_statistics
@@ -48,7 +48,7 @@ class Metrics:
         self._recording: Recording | None = None
         self._has_started = False
         self._is_restored = False
-        self._gradients_due = 0
+        self._gradients = Watch(options.gradients_every or None)
         self._latest_report: tuple[int, Mapping[str, Any]] = (-1, {})
         self._mentioned = False
 
@@ -67,7 +67,7 @@ class Metrics:
         recording.moment.start_step = state.step
         recording.moment.start_epoch = report_data.get("start_epoch", state.epoch)
         self._phases.restart(state.step, state.agent_step)
-        self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
+        self._gradients.skip_to(state.step)
         recording.record(state.step, None, {"run/started": 1.0})
         self._has_started = True
 
@@ -139,11 +139,10 @@ class Metrics:
 
     @hookimpl(scope="driver")
     def on_mb_end(self, state: TrainerState) -> None:
-        if state.step >= self._gradients_due and self._options.gradients_every and self._recording is not None:
-            self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
+        if self._gradients.is_due(state.step) and self._recording is not None:
             self._recording.record(state.step, state.epoch, gradient_statistics(state.policy), "the policy's modules")
 
-    @hookimpl(schedule=Every(1, start=-1), scope="driver")  # epoch 0 too
+    @hookimpl(every=1, scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
         self._phases.leave_all()
         self._gather(state)
@@ -274,10 +273,6 @@ class Metrics:
         from hookline_metrics.commands import report, runs
 
         return {"runs": runs, "report": report}
-
-
-def _next_multiple(step: int, n: int) -> int:
-    return (step // n + 1) * n if n else 0
 
 
 def _rewind(recording: Recording, saved_at: float | None) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hookline_hookspecs import Watch
 from hookline_status.deliveries import open_reporter, run_began, run_ended
 from hookline_status.messages import Kind
 from hookline_status.pulse import Pulse
@@ -80,11 +81,10 @@ def create_validation_hooks(
 
 
 def _training_hooks(reporter: Reporter, heartbeat_interval: int) -> dict[str, Hook]:
-    last_beat = 0
+    beats = Watch(heartbeat_interval, seen=0)
 
     def pre_training(report_data: dict[str, Any]) -> None:
-        nonlocal last_beat
-        last_beat = report_data.get("start_step", 0)
+        beats.skip_to(report_data.get("start_step", 0))
         run_began(reporter)
         reporter.event("pre_training", {"status": "STARTED", **report_data})
 
@@ -92,11 +92,8 @@ def _training_hooks(reporter: Reporter, heartbeat_interval: int) -> dict[str, Ho
         reporter.recurring_event("pre_training_step", report_data)
 
     def post_training_step(report_data: dict[str, Any]) -> None:
-        nonlocal last_beat
         reporter.recurring_event("post_training_step", report_data)
-        step = report_data.get("current_step", last_beat + 1)
-        if step // heartbeat_interval != last_beat // heartbeat_interval:
-            last_beat = step
+        if beats.is_due(report_data.get("current_step", beats.seen + 1)):
             reporter.event("training_heartbeat", {"status": "RUNNING", **report_data}, Kind.HEARTBEAT)
 
     def post_training(report_data: dict[str, Any]) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from hookline_hookspecs import Every, TrainerState, hookimpl
+from hookline_hookspecs import TrainerState, hookimpl
 from hookline_hookspecs.errors import describe_error
 from hookline_status.announcer import Announcer
 from hookline_status.endpoint import Endpoint
 from hookline_status.entries import Entry, StatusFile, as_kpi, as_time
 
 __all__ = ["Options", "Status"]
+
+RUNNING: Final = {"epoch": ("on_epoch_end", "on_epoch_end"), "step": ("post_training_step", "training_status")}
+"""When there is a RUNNING entry, and what an endpoint knows it by: it gets reports as `post_training_step` already."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,19 @@ class Options:
     """Names the run in every entry and message."""
     endpoint: str | None = None
     """An http or https address that is told of the run. None for the file alone."""
+    every: int | None = None
+    """Epochs between two RUNNING entries. None for 1, or for no such entries where `every_steps` is given."""
+    every_steps: int | None = None
+    """Gradient steps between two RUNNING entries; None for none."""
     heartbeat_seconds: float = 30.0
     """Between two heartbeats. They come whatever the training thread does, until the run is over."""
     allow_link_local: bool = False
     """Whether messages may go to link-local addresses and to a cloud's metadata service."""
 
     def __post_init__(self) -> None:
+        for name, value in (("every", self.every), ("every_steps", self.every_steps)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if self.heartbeat_seconds <= 0:
             raise ValueError(f"heartbeat_seconds must be more than 0, got {self.heartbeat_seconds}")
         if self.endpoint is not None:
@@ -50,10 +61,14 @@ class Status:
         self._first_epoch = 0
         self._loop_began: float | None = None
         self._announcer: Announcer | None = None
+        # Attributes of this object, here and below: a plugin is called only for what its options ask for.
+        if options.every is not None or options.every_steps is None:
+            self.add_epoch = self._running_entry("epoch", options.every or 1)
+        if options.every_steps is not None:
+            self.add_step = self._running_entry("step", options.every_steps)
         if options.endpoint is not None:
             endpoint = Endpoint.of(options.endpoint, allow_link_local=options.allow_link_local)
             self._announcer = Announcer(endpoint, options.component, options.heartbeat_seconds)
-            # Attributes of this object, so that a plugin without an endpoint is called for what it needs and no more.
             for event, implementation in self._announcer.implementations():
                 setattr(self, f"announce_{event}", implementation)
 
@@ -66,9 +81,14 @@ class Status:
     def pre_training(self, state: TrainerState) -> None:
         self._loop_began, self._first_epoch = time.monotonic(), state.epoch
 
-    @hookimpl(schedule=Every(1, start=-1), background=True, scope="driver")
-    def on_epoch_end(self, state: TrainerState) -> None:
-        self._add(state, "on_epoch_end", "RUNNING", f"epoch {state.epoch} is complete")
+    def _running_entry(self, unit: Literal["epoch", "step"], every: int) -> Callable[..., None]:
+        event, phase = RUNNING[unit]
+
+        @hookimpl(specname=event, every=every, background=True, scope="driver")
+        def add(state: TrainerState) -> None:
+            self._add(state, phase, "RUNNING", f"{unit} {getattr(state, unit)} is complete")
+
+        return add
 
     @hookimpl(background=True, scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
@@ -94,7 +114,7 @@ class Status:
     ) -> None:
         kpi = as_kpi(state.rollout_stats, state.loss_stats, state.eval_scores)
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Entry(date, status, message, self._data(state, status == "RUNNING"), kpi)
+        entry = Entry(date, status, message, self._data(state, event == "on_epoch_end"), kpi)
         if self._announcer is not None:
             self._announcer.tell_entry(state, event, entry)
         if state.run_dir is None:

@@ -1,4 +1,7 @@
-"""Where replays lie: `replays/epoch-000010.jsonl`, with one episode to a line, and the page `epoch-000010.html`."""
+"""Where replays lie: `replays/epoch-000009.jsonl`, with one episode to a line, and the page `epoch-000009.html`.
+
+In a run that is evaluated by steps there may be several to an epoch: `epoch-000009-step-000120.jsonl`.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,12 @@ def write_replay(
     epoch: int,
     step: int,
     scores: Mapping[str, float],
+    by_steps: bool = False,
 ) -> Path:
     """Write the records and their page; returns the path of the records. Each file is complete or is not there."""
     folder = run_dir / "replays"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"epoch-{epoch:06d}.jsonl"
+    path = folder / f"epoch-{epoch:06d}{f'-step-{step:06d}' if by_steps else ''}.jsonl"
     records = redact(records)
     lines = [json.dumps({"epoch": epoch, "step": step, **record}, allow_nan=False) for record in records]
     page = replay_page(records, title=f"{run_id or 'run'}, epoch {epoch}, step {step}", scores=scores)
