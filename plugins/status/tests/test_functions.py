@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hookline_status import TAOStatusLogger, create_status_logger, create_training_hooks, create_validation_hooks
-from hookline_status.deliveries import close_deliveries
 from hookline_status.endpoint import EndpointError
+from hookline_status.functions import close_deliveries
 
 WORKER = object()
 
