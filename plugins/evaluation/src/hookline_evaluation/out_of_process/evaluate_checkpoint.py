@@ -1,20 +1,20 @@
-"""The evaluation of a checkpoint, here and now: the run's trainer is built again, and asked as a run would ask it."""
+"""Evaluates a checkpoint in this process: rebuilds the run's trainer, loads the policy and emits `evaluate_policy`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hookline_evaluation.elsewhere.checkpoints import POLICY, run_of
-from hookline_evaluation.elsewhere.messages import Answer
 from hookline_evaluation.errors import EvaluationError
+from hookline_evaluation.out_of_process.checkpoints import POLICY, run_of
+from hookline_evaluation.out_of_process.jobs import EvaluationOutcome
 from hookline_hookspecs import EvaluationRequest
 
 __all__ = ["evaluate_checkpoint"]
 
 
-def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> Answer:
+def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> EvaluationOutcome:
     """Evaluate the policy in a checkpoint's folder, with the run's lessons and the installed plugins."""
-    # First of all: what takes seconds to import may take longer than this checkpoint is kept.
+    # Read first, since the imports take seconds, and the run may delete the checkpoint meanwhile.
     try:
         weights = (checkpoint / POLICY).read_bytes()
     except OSError as error:
@@ -24,10 +24,10 @@ def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> Answer:
     from hookline.training.policy_evaluator import NAME, PolicyEvaluator
     from hookline.training.run import rebuild_trainer
 
-    # Lessons, environments and tasks may be a plugin's, and so may the answer.
+    # Plugins may define the lessons, environments and tasks, and may implement `evaluate_policy`.
     with open_plugins() as plugins:
         trainer = rebuild_trainer(run_of(checkpoint), plugins)
-        import safetensors.torch  # after the trainer, which says how to get torch where there is none
+        import safetensors.torch  # after the trainer, whose error says how to install torch
 
         try:
             trainer.policy.load_state_dict(safetensors.torch.load(weights))
@@ -39,6 +39,6 @@ def evaluate_checkpoint(checkpoint: Path, request: EvaluationRequest) -> Answer:
             trainer.worker.close()
     if result is None:
         raise EvaluationError(
-            f"{checkpoint} cannot be evaluated: its run learns from a dataset, and no plugin gave scores"
+            f"{checkpoint} cannot be evaluated: its run has no rollouts, and no plugin returned scores"
         )
-    return Answer.of(result)
+    return EvaluationOutcome.of(result)
