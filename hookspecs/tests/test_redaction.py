@@ -1,4 +1,4 @@
-"""Secrets do not come through."""
+"""Secrets are redacted in data and text."""
 
 from __future__ import annotations
 

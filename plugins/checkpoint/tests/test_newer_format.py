@@ -1,4 +1,4 @@
-"""Checkpoints of a later release: a run stops, says what it needs, and leaves all as it is."""
+"""Checkpoints with a newer format: a run stops with an error and changes nothing."""
 
 import hashlib
 import json

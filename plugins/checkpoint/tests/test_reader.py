@@ -1,4 +1,4 @@
-"""Whatever the bytes of a checkpoint are, its reader gives a checkpoint or says what is wrong."""
+"""For any bytes on disk, the reader returns a checkpoint or an error that says what is wrong."""
 
 import hashlib
 import json

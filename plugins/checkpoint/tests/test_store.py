@@ -1,4 +1,4 @@
-"""What is on disk: the four files, and what is left of a checkpoint when one of them is damaged."""
+"""The four files of a checkpoint on disk, and what happens when one of them is damaged."""
 
 import hashlib
 import json

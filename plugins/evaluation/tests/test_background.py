@@ -1,4 +1,4 @@
-"""Evaluations in a process of their own, as far as no framework is needed: how they begin, fail and are ended."""
+"""Evaluations in a child process, without a framework: how they start, fail and are stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[int]]:
-    """The evaluating processes that the test has begun, known by the folder that they are told of."""
+    """The child processes that the test has started, found by the folder in their command line."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 

@@ -18,7 +18,7 @@ Run = Callable[..., TrainerState]
 
 
 class Evaluator:
-    """Carries evaluations out, and remembers what it was asked for."""
+    """Implements `evaluate_policy`, and records the requests."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

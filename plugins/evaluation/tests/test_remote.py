@@ -33,7 +33,7 @@ Reply = tuple[int, Any]
 
 
 class Server(ThreadingHTTPServer):
-    """Says its replies in turn, the last one over and over, and remembers what it was told."""
+    """Sends its replies in turn, repeats the last one, and records the calls."""
 
     daemon_threads = True
 

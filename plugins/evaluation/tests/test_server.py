@@ -1,4 +1,4 @@
-"""The evaluation server: whom it answers, what it evaluates, and what it says."""
+"""The evaluation server: which callers and checkpoints it accepts, and its responses."""
 
 from __future__ import annotations
 

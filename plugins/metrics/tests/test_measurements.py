@@ -114,7 +114,7 @@ def test_the_events_of_a_run_say_where_its_time_goes(
 
 
 class Array:
-    """As much of a tensor as is asked for, without any framework."""
+    """The part of a tensor's interface that is used, without a framework."""
 
     def __init__(self, *values: float) -> None:
         self.values = values

@@ -26,7 +26,7 @@ Eventually = Callable[[Callable[[], object]], None]
 
 
 class Kept:
-    """A sink that keeps calls, for as long as it is not told to fail or to hang."""
+    """A sink that records its calls, and can be made to fail or to hang."""
 
     def __init__(self) -> None:
         self.calls: list[list[Report]] = []

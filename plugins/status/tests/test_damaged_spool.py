@@ -1,4 +1,4 @@
-"""A spool that is damaged, whenever that shows: it is set aside, a new one is begun, and what is said of it is true."""
+"""A damaged spool, whenever the damage is found, is renamed, a new one is created, and the log says so correctly."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(ma
 
 
 def takes_messages(path: Path) -> None:
-    """Whatever the spool holds, a message that is added to it comes out again, and all that comes out can be sent."""
+    """For any contents of the spool, an added message is returned, and all returned messages can be sent."""
     with closing(Spool(path, 1000)) as spool:
         spool.add([(Kind.EVENT, '{"new": 1}')])
         bodies: list[str] = []

@@ -35,7 +35,10 @@ TOKEN = "a-token-that-nobody-may-see"
         ),
         ("http://host/sta\r\ntus", "has a space, a control character or a letter that an"),
         ("http://host/größe", "has a space, a control character or a letter that an"),
-        ("http://169.254.169.254/latest", "leads to 169.254.169.254, a link-local address: set allow_link_local = true"),
+        (
+            "http://169.254.169.254/latest",
+            "leads to 169.254.169.254, a link-local address: set allow_link_local = true",
+        ),
         ("http://[fe80::1]/status", "leads to fe80::1, a link-local address"),
         ("http://[::ffff:169.254.169.254]/status", "a link-local address"),
     ],

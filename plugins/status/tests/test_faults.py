@@ -221,7 +221,9 @@ def test_the_end_waits_for_deliveries_and_then_gives_up(
     send(delivery, report)
     delivery.close(0.5)
     assert f"{COUNT} status messages for {server.url} were not delivered in time" in caplog.text
-    assert f"They are in {tmp_path / 'status-spool.sqlite'} and will be sent when that folder is used again" in caplog.text
+    assert (
+        f"They are in {tmp_path / 'status-spool.sqlite'} and will be sent when that folder is used again" in caplog.text
+    )
     server.always = None
     deliver(server.url).close(30.0)
     assert numbers(server) == list(range(COUNT)), "the rest is sent at the next start"

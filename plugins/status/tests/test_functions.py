@@ -1,4 +1,4 @@
-"""The status as functions: what each hook tells, and what becomes of it when the process ends."""
+"""Status reports as functions: the messages of each hook, and their delivery when the process exits."""
 
 from __future__ import annotations
 

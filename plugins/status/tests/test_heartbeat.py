@@ -1,4 +1,4 @@
-"""Heartbeats come every so many seconds, whatever the training thread does, from a run's begin to its end."""
+"""Heartbeats are due at a fixed interval from the start of a run to its end, even if the training thread is stuck."""
 
 from __future__ import annotations
 
