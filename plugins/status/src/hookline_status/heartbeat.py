@@ -46,7 +46,7 @@ class Heartbeat:
         self._entered[phase] = None
 
     def leave_phase(self) -> None:
-        """End the phase. There are no heartbeats until the next event."""
+        """End the phase. One more heartbeat of it may be due, then there are none until the next event."""
         self._phase = None
 
     def pause(self) -> None:
