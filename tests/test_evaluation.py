@@ -193,7 +193,7 @@ def test_a_supervised_run_is_told_once_that_nobody_evaluates(
     said = [record for record in caplog.records if record.name == "hookline.evaluation"]
     (record,) = said
     assert record.levelname == "INFO"
-    assert "since no plugin gave scores in evaluate_policy" in record.message
+    assert "since no plugin returned scores from evaluate_policy" in record.message
     assert state.eval_scores == {}
 
 

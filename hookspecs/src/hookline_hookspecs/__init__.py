@@ -1,4 +1,4 @@
-"""The events of a Hookline run, and all that is needed to implement one.
+"""The events of a Hookline run, and what a plugin needs to implement them.
 
 A plugin is a class (or a module) with functions named after events and marked with `hookimpl`:
 
@@ -9,13 +9,13 @@ A plugin is a class (or a module) with functions named after events and marked w
         def on_epoch_end(self, state: TrainerState) -> None:
             print("epoch", state.epoch, state.loss_stats)
 
-It becomes known to Hookline by an entry point in its pyproject.toml:
+Hookline finds it by an entry point in its pyproject.toml:
 
     [project.entry-points.hookline]
     announce = "my_package:Announce"
 
 The events are declared by phase, one module each: `run`, `training`, `rollout`, `validation`, `evaluation`,
-`rewards`, `checkpoint`, `metrics` and `setup`. An implementation may ask for just the arguments it needs.
+`rewards`, `checkpoint`, `metrics` and `setup`. An implementation declares only the arguments that it needs.
 """
 
 from typing import Final
@@ -41,7 +41,7 @@ from hookline_hookspecs.trainer_hook import TrainerHook
 __version__: Final = "0.1.0"
 
 PHASES: Final = (run, training, rollout, validation, evaluation, rewards, checkpoint, metrics, setup)
-"""The hookspec modules, in the order in which a reader meets them."""
+"""The hookspec modules, in the order of the docs."""
 
 __all__ = [
     "PHASES",

@@ -21,7 +21,7 @@ Write = Callable[..., Saved]
 
 
 class Linear:
-    """As little of a policy as can be saved."""
+    """The smallest policy that can be saved."""
 
     def __init__(self, fill: float = 0.0, width: int = 4) -> None:
         self.weight = numpy.full((width, 2), fill, dtype=numpy.float32)

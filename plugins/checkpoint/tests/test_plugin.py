@@ -162,7 +162,7 @@ def test_or_leaves_itself_out_and_the_end_of_the_run_is_saved_all_the_same(
     hookline_manager.emit.on_epoch_end(state=run(epoch=10))
     state = run(epoch=20)
     hookline_manager.emit.on_epoch_end(state=state)
-    assert "epoch 20 is not saved: the checkpoint before it is still being written" in caplog.text
+    assert "epoch 20 is not saved, since the previous checkpoint is still being written" in caplog.text
     state.epoch = 21
     slow_disk.set()
     hookline_manager.emit.on_training_complete(state=state)
@@ -250,7 +250,7 @@ def test_a_score_that_does_not_exist_is_told_once(
     checkpoint(keep_best=1, best_metric="sucess")
     for epoch in (10, 20):
         save(run(epoch=epoch, eval_scores={"success": 0.5, "length": 3.0}))
-    expected = "a checkpoint without the score 'sucess' cannot be one of the best; there are success, length"
+    expected = "a checkpoint without the score 'sucess' (best_metric) cannot be kept as one of the best. Its scores are success, length"
     assert caplog.text.count(expected) == 1
 
 
@@ -266,7 +266,9 @@ def test_a_plugin_whose_state_json_cannot_hold_is_named(
 ) -> None:
     checkpoint()
     hookline_manager.register(Counter(count=object()), "counter")
-    with pytest.raises(CheckpointError, match="plugin 'counter' returned from save_plugin_state what JSON cannot hold"):
+    with pytest.raises(
+        CheckpointError, match="what plugin 'counter' returned from save_plugin_state cannot be written as JSON"
+    ):
         hookline_manager.emit.on_epoch_end(state=run(epoch=10))
     assert not (tmp_path / "checkpoints").exists()
 
@@ -315,7 +317,7 @@ def test_two_that_would_save_the_same_run_are_an_error(
 
 def test_a_hook_that_nobody_gave_events_says_how_to_add_it(run: Run, tmp_path: Path) -> None:
     hook = CheckpointHook(CheckpointManager(tmp_path), 5, 0)
-    with pytest.raises(CheckpointError, match=r"this CheckpointHook cannot ask .* add it by trainer.add_hook"):
+    with pytest.raises(CheckpointError, match=r"this CheckpointHook cannot emit events: add it with trainer.add_hook"):
         hook.on_training_start(run())
 
 

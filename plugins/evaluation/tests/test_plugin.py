@@ -18,7 +18,7 @@ Run = Callable[..., TrainerState]
 
 
 class Evaluator:
-    """Carries evaluations out, and remembers what it was asked for."""
+    """Implements `evaluate_policy`, and records the requests."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -223,7 +223,7 @@ def test_it_says_once_that_nobody_answers_and_tells_no_scores(
     hookline_manager.register(Evaluator(None))
     for epoch in (10, 20, 30):
         hookline_manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
-    said = [record for record in caplog.records if "no plugin gave scores in evaluate_policy" in record.message]
+    said = [record for record in caplog.records if "no plugin returned scores from evaluate_policy" in record.message]
     assert [record.levelname for record in said] == ["INFO"]
     assert "on_evaluation_end" not in hookline_events.names()
 
@@ -238,7 +238,7 @@ def test_an_answer_that_is_no_scores_is_reported(
     hookline_manager.register(Evaluator(0.5))
     state = hookline_state(epoch=10)
     hookline_manager.emit.on_epoch_end(state=state)
-    assert "a plugin returned a float from evaluate_policy, not scores by name" in caplog.text
+    assert "a plugin returned a float from evaluate_policy, not a mapping of names to scores" in caplog.text
     assert state.eval_scores == {}
 
 

@@ -12,7 +12,7 @@ from hookline.plugin_manager import PluginManager
 from hookline.testing import check_plugin
 from hookline_hookspecs import TrainerState
 from hookline_status import Options, Status
-from hookline_status.entries import KEPT_ENTRIES
+from hookline_status.status_file import KEPT_ENTRIES
 
 Run = Callable[..., TrainerState]
 

@@ -1,7 +1,7 @@
-"""Statistics of the gradients of a policy, by module.
+"""Norm and variance of a policy's gradients, by module.
 
-The policy is anything with `named_parameters()` whose parameters have a `grad`, as a torch module's have. They are
-looked at when a minibatch is done: what the optimizer saw, after clipping.
+The policy is anything with `named_parameters()` whose parameters have a `grad`, such as a torch module. Gradients are
+measured at the end of a minibatch, after clipping, as the optimizer saw them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def gradient_statistics(policy: Any) -> dict[str, float]:
     named_parameters = getattr(policy, "named_parameters", None)
     if not callable(named_parameters):
         return {}
-    # Sums stay what they are, tensors most often, until the end: bringing a number over from a GPU waits for the GPU.
+    # The sums stay tensors until the end, since `float()` of a GPU tensor waits for the GPU.
     sums: dict[str, list[Any]] = {}
     for name, parameter in named_parameters():
         gradient = getattr(parameter, "grad", None)

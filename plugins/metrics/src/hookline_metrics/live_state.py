@@ -1,4 +1,4 @@
-"""`Moment`: where the run stands. The training thread writes it, others read it."""
+"""`LiveState`: the run's current step, epoch and metrics. The training thread writes it, other threads read it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-__all__ = ["EpochKind", "Moment"]
+__all__ = ["EpochKind", "LiveState"]
 
 EpochKind = Literal["train", "rollout", "warm start"]
-"""Epochs of one kind take about as long as each other: without rollouts, with them, and those before the first rollout
-of a run that has a rollout worker, of which there may be any number."""
+"""Epochs of one kind take about the same time. `train` has no rollouts, `rollout` has them, and `warm start` are the
+epochs before the first rollout of a run that has a rollout worker."""
 
-MOST_ENDS: Final = 1000
+MAX_EPOCH_ENDS: Final = 1000
 
 
-class Moment:
-    """Plain fields. A reader may see two of different moments, and none that is half written."""
+class LiveState:
+    """Plain fields without a lock. Each field is always whole, but two fields may be from different steps."""
 
     __slots__ = (
         "complete_epochs",
@@ -38,19 +38,19 @@ class Moment:
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
-        """The training thread. When it has ended, so has the run, whether that was announced or not."""
+        """The training thread. When it has ended, the run is over, even if no event said so."""
         self.start_step = 0
-        """The step that this process began with: later than 0 where it resumed a run."""
+        """The step that this process started at. Above 0 in a resumed run."""
         self.start_epoch = 0
         self.step = 0
         self.epoch: int | None = None
         """None before the first epoch."""
         self.complete_epochs = 0
-        """Those of the run, with those of the processes before this one."""
+        """Epochs of the whole run, including those before a resume."""
         self.epoch_kind: EpochKind = "train"
-        """Of the epoch that the run is in."""
-        self.epoch_ends: deque[float] = deque(maxlen=MOST_ENDS)
-        """When the latest epochs ended, all of one kind, in seconds of a monotonic clock."""
+        """The kind of the current epoch."""
+        self.epoch_ends: deque[float] = deque(maxlen=MAX_EPOCH_ENDS)
+        """When the latest epochs of the current kind ended, by `time.monotonic()`."""
         self.total_epochs: int | None = None
         self.total_steps: int | None = None
         self.phase = "other"
@@ -60,11 +60,11 @@ class Moment:
         """The latest report of a step or a validation."""
 
     def enter_epochs(self, kind: EpochKind) -> None:
-        """From now on the run has epochs of this kind."""
+        """Epochs from now on are of this kind."""
         if kind != self.epoch_kind:
-            self.epoch_kind, self.epoch_ends = kind, deque(maxlen=MOST_ENDS)
+            self.epoch_kind, self.epoch_ends = kind, deque(maxlen=MAX_EPOCH_ENDS)
 
     def end_epoch(self, epoch: int, now: float) -> None:
-        """An epoch is complete."""
+        """Record that an epoch is complete."""
         self.complete_epochs = epoch + 1
         self.epoch_ends.append(now)

@@ -1,11 +1,11 @@
 """The evaluation server: `hookline evaluate --serve`.
 
-    POST /evaluations       {"id", "path", "uri", "request"}; 202 when it has begun, 409 while another one goes on
+    POST /evaluations       {"id", "path", "uri", "request"}; 202 if it has started, 409 while another one is running
     GET /evaluations/ID     {"state": "running" | "done" | "failed", "result": {"scores", "records"}, "error"}
 
-One evaluation at a time, each in a process of its own. Building a run's trainer again may run code from the run's
-folder, so a checkpoint is evaluated only if it lies in the server's root folder. Where there is a token, every call
-must have it as `Authorization: Bearer TOKEN`.
+There is one evaluation at a time, each in a child process. Rebuilding a run's trainer may run code from the run's
+folder, so only checkpoints in the server's root folder are evaluated. If there is a token, every call must have the
+header `Authorization: Bearer TOKEN`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from hookline_evaluation.elsewhere.checkpoints import find_checkpoint, run_of
-from hookline_evaluation.elsewhere.child_process import ChildEvaluation
-from hookline_evaluation.elsewhere.messages import Ticket, request_from_json
-from hookline_evaluation.elsewhere.remote import TOKEN_VARIABLE
 from hookline_evaluation.errors import EvaluationError
+from hookline_evaluation.out_of_process.checkpoints import find_checkpoint, run_of
+from hookline_evaluation.out_of_process.child_process import ChildEvaluation
+from hookline_evaluation.out_of_process.client import TOKEN_VARIABLE
+from hookline_evaluation.out_of_process.jobs import EvaluationJob, request_from_json
 from hookline_hookspecs.errors import describe_error
 from hookline_hookspecs.redaction import redact, redact_text
 
@@ -37,15 +37,15 @@ __all__ = ["EvaluationServer"]
 
 logger = logging.getLogger("hookline.evaluation")
 
-LARGEST_BODY: Final = 1_000_000
-KEPT: Final = 16
-"""How many evaluations the server remembers."""
+MAX_BODY: Final = 1_000_000
+MAX_ENDED: Final = 16
+"""How many ended evaluations the server remembers."""
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class RefusedError(Exception):
-    """A call that is not carried out."""
+    """A call is refused with this HTTP status."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -53,10 +53,10 @@ class RefusedError(Exception):
 
 
 class EvaluationServer(ThreadingHTTPServer):
-    """Listens from the beginning; `serve_forever()` answers, `close()` ends it and what it evaluates.
+    """Listens at once. `serve_forever()` handles calls, `close()` stops the server and the running evaluation.
 
     :param root: only checkpoints in this folder are evaluated.
-    :param token: what callers must know; needed where others than this machine can call.
+    :param token: the token that calls must have. Required unless the server listens on loopback.
     """
 
     daemon_threads = True
@@ -77,9 +77,9 @@ class EvaluationServer(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def begin(self, body: Any) -> dict[str, Any]:
-        """Begin an evaluation, or say how the one with this id stands."""
-        own_id = body.get("id") if isinstance(body, dict) else None
-        if not isinstance(own_id, str) or not _ID.fullmatch(own_id):
+        """Start an evaluation. If there is one with this id already, return its state."""
+        evaluation_id = body.get("id") if isinstance(body, dict) else None
+        if not isinstance(evaluation_id, str) or not _ID.fullmatch(evaluation_id):
             raise RefusedError(
                 HTTPStatus.UNPROCESSABLE_ENTITY, "the body must be an object with an id of letters and digits"
             )
@@ -89,46 +89,48 @@ class EvaluationServer(ThreadingHTTPServer):
             raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
         checkpoint = self._allowed_checkpoint(body.get("path"), body.get("uri"))
         with self._lock:
-            self._settle()
-            if own_id in self._running or own_id in self._ended:
-                return self._standing(own_id)
+            self._collect_ended()
+            if evaluation_id in self._running or evaluation_id in self._ended:
+                return self._state_of(evaluation_id)
             if self._running:
-                raise RefusedError(HTTPStatus.CONFLICT, "another evaluation goes on: try again later")
+                raise RefusedError(HTTPStatus.CONFLICT, "another evaluation is running: try again later")
             logger.info("evaluating %s", checkpoint)
-            self._running[own_id] = ChildEvaluation(Ticket(checkpoint, request=request), self._timeout_seconds)
+            self._running[evaluation_id] = ChildEvaluation(
+                EvaluationJob(checkpoint, request=request), self._timeout_seconds
+            )
             return {"state": "running"}
 
-    def standing(self, own_id: str) -> dict[str, Any]:
-        """How an evaluation stands."""
+    def state_of(self, evaluation_id: str) -> dict[str, Any]:
+        """The state of an evaluation."""
         with self._lock:
-            self._settle()
-            return self._standing(own_id)
+            self._collect_ended()
+            return self._state_of(evaluation_id)
 
-    def _standing(self, own_id: str) -> dict[str, Any]:
-        if own_id in self._running:
+    def _state_of(self, evaluation_id: str) -> dict[str, Any]:
+        if evaluation_id in self._running:
             return {"state": "running"}
-        if own_id in self._ended:
-            return self._ended[own_id]
+        if evaluation_id in self._ended:
+            return self._ended[evaluation_id]
         raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such evaluation")
 
-    def _settle(self) -> None:
-        for own_id, evaluation in list(self._running.items()):
+    def _collect_ended(self) -> None:
+        for evaluation_id, evaluation in list(self._running.items()):
             if evaluation.wait(0):
                 try:
-                    self._ended[own_id] = {"state": "done", "result": evaluation.answer().to_json()}
+                    self._ended[evaluation_id] = {"state": "done", "result": evaluation.outcome().to_json()}
                 except EvaluationError as error:
                     logger.warning("%s", error)
-                    self._ended[own_id] = {"state": "failed", "error": str(error)}
+                    self._ended[evaluation_id] = {"state": "failed", "error": str(error)}
                 finally:
                     evaluation.stop()
-                    del self._running[own_id]
-                while len(self._ended) > KEPT:
+                    del self._running[evaluation_id]
+                while len(self._ended) > MAX_ENDED:
                     del self._ended[next(iter(self._ended))]
 
     def _allowed_checkpoint(self, path: Any, uri: Any) -> Path:
         for candidate in _paths(path, uri):
-            # The same answer for what is elsewhere, for what is not there and for what no folder can be called.
-            with suppress(OSError, ValueError, RuntimeError):  # the last for links that lead to themselves
+            # The same response whether the path is outside the root, missing or invalid, so that it reveals nothing.
+            with suppress(OSError, ValueError, RuntimeError):  # RuntimeError for a loop of symbolic links
                 resolved = candidate.resolve()
                 if resolved.is_relative_to(self._root) and resolved.is_dir():
                     try:
@@ -140,17 +142,17 @@ class EvaluationServer(ThreadingHTTPServer):
                         return checkpoint
         raise RefusedError(
             HTTPStatus.FORBIDDEN,
-            "no such checkpoint in the server's root folder: it reads paths and file:// URIs in there",
+            "no such checkpoint in the server's root folder: give a path or a file:// URI in it",
         )
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """One line for a caller that goes away in the middle of a call, in place of a traceback."""
+        """Log one line, not a traceback, when a caller disconnects in the middle of a call."""
         del request
         error = sys.exception()
-        logger.info("%s got no answer: %s: %s", client_address[0], type(error).__name__, redact_text(str(error)))
+        logger.info("%s got no response: %s: %s", client_address[0], type(error).__name__, redact_text(str(error)))
 
     def close(self) -> None:
-        """Stop listening, and end what is being evaluated."""
+        """Stop listening, and stop the running evaluation."""
         self.server_close()
         with self._lock:
             for evaluation in self._running.values():
@@ -160,8 +162,8 @@ class EvaluationServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: EvaluationServer
-    timeout = 30  # of a caller that says nothing
-    default_request_version = "HTTP/1.0"  # of a call that does not say: it is answered with a status
+    timeout = 30  # seconds without data from the caller
+    default_request_version = "HTTP/1.0"  # so that a call without a version still gets a response with a status
     server_version = "hookline"
     sys_version = ""
 
@@ -169,20 +171,18 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.ACCEPTED, self._begin)
 
     def do_GET(self) -> None:
-        self._answer(HTTPStatus.OK, self._look)
+        self._answer(HTTPStatus.OK, self._get_state)
 
     def _begin(self) -> dict[str, Any]:
         if self.path != "/evaluations":
             raise RefusedError(HTTPStatus.NOT_FOUND, "evaluations are posted to /evaluations")
-        # A page in a browser on this machine cannot send this type without asking first.
+        # Protects against CSRF: a web page in a local browser cannot send this type without a preflight request.
         if self.headers.get_content_type() != "application/json":
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
         length = self.headers.get("Content-Length", "")
-        # Its digits are counted first: Python reads no number of thousands of them.
-        if not length.isdecimal() or len(length) > len(str(LARGEST_BODY)) or int(length) > LARGEST_BODY:
-            raise RefusedError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body must have a length of up to {LARGEST_BODY}"
-            )
+        # The digits are counted first, since Python refuses to convert thousands of them.
+        if not length.isdecimal() or len(length) > len(str(MAX_BODY)) or int(length) > MAX_BODY:
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body must have a length of up to {MAX_BODY}")
         content = self.rfile.read(int(length))
         if len(content) < int(length):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "the body is shorter than its Content-Length")
@@ -192,27 +192,27 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "the body is not JSON") from error
         return self.server.begin(body)
 
-    def _look(self) -> dict[str, Any]:
-        folder, _, own_id = self.path.rpartition("/")
+    def _get_state(self) -> dict[str, Any]:
+        folder, _, evaluation_id = self.path.rpartition("/")
         if folder != "/evaluations":
-            raise RefusedError(HTTPStatus.NOT_FOUND, "there is nothing here; ask for /evaluations/ID")
-        return self.server.standing(own_id)
+            raise RefusedError(HTTPStatus.NOT_FOUND, "not found: use /evaluations/ID")
+        return self.server.state_of(evaluation_id)
 
-    def _answer(self, status: HTTPStatus, carry_out: Callable[[], dict[str, Any]]) -> None:
+    def _answer(self, status: HTTPStatus, act: Callable[[], dict[str, Any]]) -> None:
         try:
             self._check_caller()
-            content = carry_out()
+            content = act()
         except RefusedError as refused:
             status, content = refused.status, {"error": str(refused)}
         except (ConnectionError, TimeoutError):
-            raise  # there is no one to answer
+            raise  # the caller is gone
         except Exception as error:
             logger.error("%s", describe_error(error))
-            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the server could not make sense of the call"}
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the server failed to handle the call"}
         self._send(status, content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Calls that the standard library refuses, such as unknown methods, are answered in JSON too."""
+        """Respond in JSON also to calls that the standard library refuses, such as unknown methods."""
         del explain
         self._send(HTTPStatus(code), {"error": message or HTTPStatus(code).description})
 
@@ -226,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         if status is HTTPStatus.CONFLICT:
             self.send_header("Retry-After", "1")
         if status >= HTTPStatus.BAD_REQUEST:
-            self.send_header("Connection", "close")  # what is left of the call's body is not read
+            self.send_header("Connection", "close")  # since the rest of the body is not read
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -236,13 +236,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _check_caller(self) -> None:
         token = self.server.token
         if token is None:
-            # Without a token, a name that a web page has resolved to this machine must be refused.
+            # Protects against DNS rebinding: a web page can resolve its own host name to this machine.
             try:
                 host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
-            except ValueError:  # of what looks like an IPv6 address and is none
+            except ValueError:  # an invalid IPv6 address
                 host = ""
             if not _is_loopback(host):
-                raise RefusedError(HTTPStatus.FORBIDDEN, "this server is for callers on its own machine")
+                raise RefusedError(HTTPStatus.FORBIDDEN, "this server has no token and serves its own machine only")
             return
         given = self.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {token}".encode()):
@@ -253,10 +253,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _paths(path: Any, uri: Any) -> Iterator[Path]:
-    """Where a caller says that the checkpoint is."""
+    """The paths that a call gives for its checkpoint."""
     if isinstance(path, str) and path:
         yield Path(path)
-    with suppress(ValueError):  # of what looks like an IPv6 address and is none
+    with suppress(ValueError):  # an invalid IPv6 address
         if isinstance(uri, str) and urlsplit(uri).scheme == "file":
             yield Path(unquote(urlsplit(uri).path))
 

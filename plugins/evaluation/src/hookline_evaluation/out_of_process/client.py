@@ -1,4 +1,4 @@
-"""An evaluation by a server: the checkpoint's place and the request are posted, and the result is polled for."""
+"""Evaluates a checkpoint by a server: posts the checkpoint's path and the request, and polls for the result."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from hookline_evaluation.elsewhere.messages import Answer, Ticket, request_to_json
 from hookline_evaluation.errors import EvaluationError
+from hookline_evaluation.out_of_process.jobs import EvaluationJob, EvaluationOutcome, request_to_json
 from hookline_hookspecs import HooklineError
 from hookline_hookspecs.redaction import redact_text
 
@@ -20,21 +20,23 @@ __all__ = ["TOKEN_VARIABLE", "RemoteEvaluation"]
 TOKEN_VARIABLE = "HOOKLINE_EVALUATION_TOKEN"
 POLL_SECONDS = 1.0
 CALL_SECONDS = 10.0
-"""How long a single call may take. The evaluation goes on between calls, however long it is."""
+"""How long a single HTTP call may take."""
 
 
 class RemoteEvaluation:
-    """Started when made, on a thread of its own."""
+    """Starts at once, on its own thread."""
 
-    def __init__(self, ticket: Ticket, url: str, timeout_seconds: float, poll_seconds: float = POLL_SECONDS) -> None:
-        self._ticket = ticket
+    def __init__(
+        self, job: EvaluationJob, url: str, timeout_seconds: float, poll_seconds: float = POLL_SECONDS
+    ) -> None:
+        self._job = job
         self._url = url.rstrip("/")
         self._timeout = timeout_seconds
         self._poll_seconds = poll_seconds
         self._deadline = time.monotonic() + timeout_seconds
         self._stopped = threading.Event()
-        self._outcome: Answer | EvaluationError | None = None
-        # A daemon: a server that hangs must not keep the process alive.
+        self._outcome: EvaluationOutcome | EvaluationError | None = None
+        # A daemon thread, so that a server that hangs cannot keep the process alive.
         self._thread = threading.Thread(target=self._work, name="hookline-remote-evaluation", daemon=True)
         self._thread.start()
 
@@ -42,10 +44,10 @@ class RemoteEvaluation:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def answer(self) -> Answer:
-        if isinstance(self._outcome, Answer):
+    def outcome(self) -> EvaluationOutcome:
+        if isinstance(self._outcome, EvaluationOutcome):
             return self._outcome
-        raise self._outcome or EvaluationError(f"the evaluation of {self._ticket.checkpoint} was stopped")
+        raise self._outcome or EvaluationError(f"the evaluation of {self._job.checkpoint} was stopped")
 
     def stop(self) -> None:
         self._stopped.set()
@@ -60,51 +62,51 @@ class RemoteEvaluation:
         except Exception as error:
             what = str(error) if isinstance(error, HooklineError) else f"{type(error).__name__}: {error}"
             self._outcome = EvaluationError(
-                f"the evaluation of {self._ticket.checkpoint} by {redact_text(self._url)} failed: {redact_text(what)}"
+                f"the evaluation of {self._job.checkpoint} by {redact_text(self._url)} failed: {redact_text(what)}"
             )
 
-    def _evaluate(self) -> Answer:
+    def _evaluate(self) -> EvaluationOutcome:
         from hookline.http.client import HTTPClient
 
-        told = {
-            "id": uuid.uuid4().hex,  # a call that is made again, since no reply came, begins nothing twice
-            "path": str(self._ticket.checkpoint.resolve()),
-            "uri": self._ticket.uri,
-            "request": request_to_json(self._ticket.request),
+        body = {
+            "id": uuid.uuid4().hex,  # so that a repeated call does not start the evaluation twice
+            "path": str(self._job.checkpoint.resolve()),
+            "uri": self._job.uri,
+            "request": request_to_json(self._job.request),
         }
         with HTTPClient(self._url, TOKEN_VARIABLE) as client:
-            self._call(client, "POST", "/evaluations", told)
+            self._call(client, "POST", "/evaluations", body)
             while True:
-                reply = self._call(client, "GET", f"/evaluations/{told['id']}")
+                reply = self._call(client, "GET", f"/evaluations/{body['id']}")
                 if reply.get("state") == "done":
-                    return Answer.from_json(reply.get("result"))
+                    return EvaluationOutcome.from_json(reply.get("result"))
                 if reply.get("state") == "failed":
                     raise EvaluationError(
-                        f"{redact_text(self._url)} could not evaluate {self._ticket.checkpoint}: {reply.get('error')}"
+                        f"{redact_text(self._url)} could not evaluate {self._job.checkpoint}: {reply.get('error')}"
                     )
                 if self._stopped.wait(min(self._poll_seconds, self._seconds_left())):
-                    raise EvaluationError(f"the evaluation of {self._ticket.checkpoint} was stopped")
+                    raise EvaluationError(f"the evaluation of {self._job.checkpoint} was stopped")
 
     def _seconds_left(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise EvaluationError(
-                f"{redact_text(self._url)} gave no result for {self._ticket.checkpoint} within {self._timeout:g} s"
+                f"{redact_text(self._url)} gave no result for {self._job.checkpoint} within {self._timeout:g} s"
             )
         return left
 
     def _call(self, client: HTTPClient, method: str, path: str, content: object = None) -> dict[str, Any]:
-        """One call, made again with growing pauses for as long as the server is away or busy."""
+        """One call, repeated with growing pauses while the server is unreachable or busy."""
         from hookline.http.requests import Backoff, RequestError, with_retries
 
         def call() -> Any:
             try:
                 return client.ask(method, path, content, seconds=min(CALL_SECONDS, self._seconds_left()))
             except RequestError:
-                self._seconds_left()  # a call that was cut short by the end of the evaluation's time says so
+                self._seconds_left()  # raises the evaluation's own timeout error, if that is why the call failed
                 raise
 
         reply = with_retries(call, Backoff(0.2, 10.0), seconds=self._seconds_left(), stopped=self._stopped)
         if not isinstance(reply, dict):
-            raise EvaluationError(f"{redact_text(self._url)} replied {str(reply)[:200]!r}, which is no object")
+            raise EvaluationError(f"{redact_text(self._url)} replied {str(reply)[:200]!r}, which is not an object")
         return reply

@@ -1,4 +1,4 @@
-"""What differs between the configuration that a checkpoint was saved with and that of the run that goes on from it."""
+"""Compares the config of a checkpoint with the config of the run that resumes from it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["as_plain_data", "config_differences"]
 ABSENT: Final = "absent"
 
 IRRELEVANT: Final = ("trainer.run_dir", "trainer.resume", "trainer.task")
-"""What may differ: the run's folder may have been moved, and it was not resumed when it began. The task is in the
-configuration a second time."""
+"""Keys that may differ: the run's folder may have been moved, and the first start did not resume. The task is compared
+by another key."""
 
 
 def as_plain_data(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as JSON holds it in every language; what JSON lacks is there as text."""
+    """A config as strict JSON data. Values that JSON does not have become text."""
     plain: dict[str, Any] = json.loads(json.dumps(config, default=repr), parse_constant=str)
     return plain
 
 
 def config_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """The value of each differing key, by its path, in the checkpoint and in the run."""
+    """Each key that differs, as a path, with its value in the checkpoint and in the run."""
     before, now = dict(_leaves(saved)), dict(_leaves(as_plain_data(current)))
     return {
         key: (before.get(key, ABSENT), now.get(key, ABSENT))
@@ -32,7 +32,7 @@ def config_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> 
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Each value that is no table, as JSON shows it, by its path."""
+    """Each value that is not a mapping, as JSON, with its path."""
     if isinstance(value, Mapping) and (value or not path):
         for key, inner in value.items():
             yield from _leaves(inner, (*path, str(key)))

@@ -1,4 +1,4 @@
-"""The request and the answer of an evaluation elsewhere, as JSON."""
+"""The job and the outcome of an evaluation outside of the training process, and their JSON."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hookline_evaluation.errors import EvaluationError
 from hookline_evaluation.replays.records import episode_record, plain
 from hookline_hookspecs import EvaluationRequest, EvaluationResult
 
-__all__ = ["Answer", "PendingEvaluation", "Ticket", "request_from_json", "request_to_json"]
+__all__ = ["EvaluationJob", "EvaluationOutcome", "PendingEvaluation", "request_from_json", "request_to_json"]
 
-MOST_EPISODES = 1_000_000
-"""More of any kind are taken for a mistake or an attack."""
+MAX_EPISODES = 1_000_000
+"""The upper limit of all counts in a request."""
 
 
 @dataclass(frozen=True)
-class Ticket:
-    """A checkpoint that is to be evaluated, and how."""
+class EvaluationJob:
+    """A checkpoint to evaluate, and the request."""
 
     checkpoint: Path
     epoch: int = 0
@@ -30,28 +30,30 @@ class Ticket:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The scores, and records of episodes as a replay keeps them."""
+class EvaluationOutcome:
+    """Scores by name, and records of episodes for a replay."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
     records: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
-    def of(cls, result: Mapping[str, float] | EvaluationResult) -> Answer:
-        """What `evaluate_policy` was answered with."""
+    def of(cls, result: Mapping[str, float] | EvaluationResult) -> EvaluationOutcome:
+        """From a result of `evaluate_policy`."""
         if isinstance(result, EvaluationResult):
             records = [episode_record(name, own) for name, episodes in result.episodes.items() for own in episodes]
             return cls(_checked_scores(result.scores), records)
         if isinstance(result, Mapping):
             return cls(_checked_scores(result))
-        raise TypeError(f"a plugin returned a {type(result).__name__} from evaluate_policy, not scores by name")
+        raise TypeError(
+            f"a plugin returned a {type(result).__name__} from evaluate_policy, not a mapping of names to scores"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {"scores": dict(self.scores), "records": list(self.records)}
 
     @classmethod
-    def from_json(cls, data: Any) -> Answer:
-        """Read an answer, which may come from another machine."""
+    def from_json(cls, data: Any) -> EvaluationOutcome:
+        """Read an outcome, which may come from another machine and is checked."""
         scores = data.get("scores") if isinstance(data, dict) else None
         records = data.get("records", []) if isinstance(data, dict) else None
         if not isinstance(scores, dict):
@@ -59,12 +61,12 @@ class Answer:
         if not isinstance(records, list) or not all(
             isinstance(own, dict) and isinstance(own.get("lesson"), str) for own in records
         ):
-            raise EvaluationError(f"the records of an evaluation are no list of episodes: {_shortened(records)}")
+            raise EvaluationError(f"the records of an evaluation are not a list of episodes: {_shortened(records)}")
         return cls(_checked_scores(scores), [plain(own) for own in records])
 
 
 def _checked_scores(scores: Mapping[str, Any]) -> dict[str, float]:
-    """The scores as floats; raises an error for one that is no finite number, so that none of them is used."""
+    """The scores as floats. Raises an error if one is not a finite number, so that none of them is used."""
     checked: dict[str, float] = {}
     for name, value in scores.items():
         try:
@@ -81,16 +83,16 @@ def _checked_scores(scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 class PendingEvaluation(Protocol):
-    """An evaluation that goes on elsewhere."""
+    """An evaluation that is running outside of this process."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long; says whether it has come to an end."""
+        """Wait at most so long. Returns whether it has ended."""
 
-    def answer(self) -> Answer:
-        """What came of it; raises `EvaluationError` when it failed."""
+    def outcome(self) -> EvaluationOutcome:
+        """The outcome. Raises `EvaluationError` if the evaluation failed."""
 
     def stop(self) -> None:
-        """End it, if it goes on still, and free what it holds."""
+        """Stop it if it is still running, and free its resources."""
 
 
 def request_to_json(request: EvaluationRequest) -> dict[str, Any]:
@@ -98,13 +100,13 @@ def request_to_json(request: EvaluationRequest) -> dict[str, Any]:
 
 
 def request_from_json(data: Any) -> EvaluationRequest:
-    """Read a request, which may come from another machine; raises `ValueError` that says what is wrong with it."""
+    """Read a request, which may come from another machine. Raises a `ValueError` that says what is wrong with it."""
     if not isinstance(data, dict):
-        raise ValueError(f"a request is an object, not {_shortened(data)}")
+        raise ValueError(f"a request must be an object, not {_shortened(data)}")
     known = {own.name for own in fields(EvaluationRequest)}
     for name in data:
         if name not in known:
-            raise ValueError(f"a request has no {_shortened(name)}; known are {', '.join(sorted(known))}")
+            raise ValueError(f"a request has no key {_shortened(name)}; its keys are {', '.join(sorted(known))}")
     values = dict(data)
     _check(values, "kind", lambda kind: kind in ("micro", "full"), "'micro' or 'full'")
     for name in ("greedy", "held_out"):
@@ -112,7 +114,7 @@ def request_from_json(data: Any) -> EvaluationRequest:
     _check(values, "lessons", _is_list_of(str), "a list of names")
     _check(values, "pass_at", _is_list_of(int), "a list of numbers")
     for name, least in {"n_examples": 1, "samples_per_problem": 1, "replays": 0, "seed": 0}.items():
-        most = 2**32 - 1 if name == "seed" else MOST_EPISODES
+        most = 2**32 - 1 if name == "seed" else MAX_EPISODES
         _check(values, name, lambda n, low=least, high=most: _is_whole(n) and low <= n <= high, f"{least} to {most}")
     most = values.get("samples_per_problem", 1)
     _check(values, "pass_at", lambda ks: all(1 <= k <= most for k in ks), f"numbers of 1 to {most}")
@@ -121,9 +123,9 @@ def request_from_json(data: Any) -> EvaluationRequest:
     return EvaluationRequest(**values)
 
 
-def _check(values: Mapping[str, Any], name: str, is_right: Any, wanted: str) -> None:
-    if name in values and not is_right(values[name]):
-        raise ValueError(f"{name} must be {wanted}, got {_shortened(values[name])}")
+def _check(values: Mapping[str, Any], name: str, is_valid: Any, expected: str) -> None:
+    if name in values and not is_valid(values[name]):
+        raise ValueError(f"{name} must be {expected}, got {_shortened(values[name])}")
 
 
 def _is_list_of(kind: type) -> Any:
@@ -139,6 +141,6 @@ def _is_whole(value: Any) -> bool:
 def _shortened(value: Any, length: int = 200) -> str:
     try:
         text = repr(value)
-    except (ValueError, RecursionError) as error:  # numbers and nesting that Python itself will not write out
+    except (ValueError, RecursionError) as error:  # an integer or a nesting that is too large for `repr`
         text = f"a {type(value).__name__} that cannot be shown ({error})"
     return text if len(text) <= length else text[:length] + "..."

@@ -1,12 +1,12 @@
-"""`status.json`: an array of entries, such as TAO writes them.
+"""`status.json`: an array of entries in the format of NVIDIA TAO.
 
     {"date": "2026-03-01T12:00:00+00:00", "status": "RUNNING", "message": "epoch 3 is complete",
      "data": {"component": "hookline", "epoch": 3, "max_epoch": 10, "step": 32, "max_step": null,
               "time_per_epoch": "0:00:11.500000", "eta": "0:01:09"},
      "kpi": {"train/loss": 0.5}}
 
-The first entry is STARTED, then come the latest RUNNING ones, and a run that has ended has SUCCESS or FAILURE last.
-What is not known is null, and so is a number that JSON lacks, such as a loss that is NaN.
+The first entry is STARTED, then follow the latest RUNNING ones. A run that has ended has SUCCESS or FAILURE last.
+Unknown values are null, and so are NaN and infinities, which JSON does not have.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from hookline_hookspecs.redaction import redact
 __all__ = ["Entry", "StatusFile", "as_kpi", "as_time"]
 
 KEPT_ENTRIES: Final = 100
-"""How many entries the file has at most, besides the first."""
+"""The most entries that the file has after the first."""
 
-LEAST_SECONDS: Final = 1.0
-"""Between two writes while the run goes on: epochs of milliseconds must not be spent on writing the file."""
+MIN_WRITE_INTERVAL: Final = 1.0
+"""Seconds between two writes during the run, so that short epochs are not spent on writing the file."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The run at one moment."""
+    """One entry of `status.json`."""
 
     date: str
     status: Literal["STARTED", "RUNNING", "SUCCESS", "FAILURE"]
@@ -45,22 +45,22 @@ class Entry:
     kpi: Mapping[str, float | None]
 
     def as_dict(self) -> dict[str, Any]:
-        # Not `asdict`, which copies all that is inside: that took most of an entry's time.
+        # Not `asdict`, whose deep copy took most of the time.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class StatusFile:
-    """The entries of one run. A reader of the file always sees a complete one."""
+    """Writes the entries of one run. The file is replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # As text: an entry is put into words once, and not again each time that the file is written.
+        # Entries are kept as JSON text, so that each is encoded only once.
         self._first: str | None = None
         self._latest: deque[str] = deque(maxlen=KEPT_ENTRIES)
         self._written_at = -math.inf
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. STARTED begins the file anew; RUNNING may wait to be written with the next one."""
+        """Add an entry. STARTED starts a new file. RUNNING may be written later, together with the next entry."""
         text = json.dumps(redact(entry.as_dict(), by_names=False), allow_nan=False)
         if entry.status == "STARTED":
             self._first = text
@@ -68,7 +68,7 @@ class StatusFile:
         else:
             self._latest.append(text)
         now = time.monotonic()
-        if entry.status != "RUNNING" or now - self._written_at >= LEAST_SECONDS:
+        if entry.status != "RUNNING" or now - self._written_at >= MIN_WRITE_INTERVAL:
             self._written_at = now
             self._write(([self._first] if self._first else []) + list(self._latest))
 
@@ -78,8 +78,8 @@ class StatusFile:
 
 
 def as_kpi(*sources: Mapping[str, Any]) -> dict[str, float | None]:
-    """The numbers of all sources, None for one that is not finite. What is no number is left out."""
-    # The type first: nearly all are floats, and asking an abstract class takes longer than all else here.
+    """The numbers of all sources by name, None where not finite. Other values are left out."""
+    # `type` first, since nearly all are floats and `isinstance` with an abstract class is slow.
     numbers = {
         name: value
         for source in sources
@@ -90,5 +90,5 @@ def as_kpi(*sources: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def as_time(seconds: float | None) -> str | None:
-    """A duration as TAO writes it, such as 1:02:03.500000."""
+    """A duration in TAO's format, such as 1:02:03.500000."""
     return None if seconds is None else str(timedelta(seconds=seconds))

@@ -1,4 +1,4 @@
-"""How the time of a run is spent, from its events alone."""
+"""Measures how much time a run spends in each phase, from its events."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal
 
-__all__ = ["PHASES", "Phase", "PhaseClock"]
+__all__ = ["PHASES", "Phase", "PhaseTimer"]
 
 Phase = Literal["rollout", "train", "validation", "evaluation", "checkpoint", "other"]
 PHASES: Final[tuple[Phase, ...]] = ("rollout", "train", "validation", "evaluation", "checkpoint", "other")
 
 
-class PhaseClock:
-    """Adds up the seconds of each phase. Phases may lie within each other: time belongs to the innermost.
+class PhaseTimer:
+    """Adds up the seconds of each phase. Phases can be nested, and time counts for the innermost.
 
-    :param now: tells the time in seconds.
+    :param now: the clock, in seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -31,14 +31,14 @@ class PhaseClock:
         return self._open[-1] if self._open else "other"
 
     def enter(self, phase: Phase) -> None:
-        """A phase begins. One that is entered twice is still left once."""
+        """Start a phase. Entering it twice still needs only one `leave`."""
         self._add_up()
         self.leave(phase)
         self._open.append(phase)
         self._has_trained = self._has_trained or phase == "train"
 
     def leave(self, phase: Phase) -> None:
-        """A phase is over, and with it whatever began within it and was never said to be over."""
+        """End a phase, and all phases inside it that were not ended."""
         self._add_up()
         if phase in self._open:
             del self._open[self._open.index(phase) :]
@@ -53,12 +53,12 @@ class PhaseClock:
         self._since = now
 
     def restart(self, step: int, agent_step: int) -> None:
-        """Begin to measure here."""
+        """Start to measure at these counts."""
         self.leave_all()
         self._take(step, agent_step)
 
     def numbers(self, step: int, agent_step: int) -> dict[str, float]:
-        """Seconds and share of each phase since the last time, and how much was done in a second."""
+        """Seconds and share of each phase since the last call, and the rates of steps and agent steps."""
         self._add_up()
         before = self._counts
         has_trained = self._has_trained
@@ -67,12 +67,12 @@ class PhaseClock:
             return {}
         steps, agent_steps = step - before[0], agent_step - before[1]
         if steps and not has_trained:
-            # A loop that announces its steps and no phases does little else.
+            # A loop that emits steps but no phases: count its time as training.
             seconds["train"], seconds["other"] = seconds["train"] + seconds["other"], 0.0
         total = sum(seconds.values())
         if total <= 0:
             return {}
-        # Of all phases, those of no time too: which rows there are must not hang on where a run was killed and resumed.
+        # Phases with no time too, so that a killed and resumed run has the same rows as one that was never killed.
         numbers = {f"time/{phase}": spent for phase, spent in seconds.items()}
         numbers |= {f"time/{phase}_share": spent / total for phase, spent in seconds.items()}
         numbers["rate/steps_per_second"] = steps / total

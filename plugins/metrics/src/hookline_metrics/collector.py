@@ -1,4 +1,4 @@
-"""What an epoch's report is made of: the state's statistics, new scores, other plugins' numbers and our own."""
+"""Collects the metrics of an epoch: statistics of the state, new evaluation scores, and metrics of all plugins."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from typing import Any
 from hookline_hookspecs import Emit, TrainerState
 from hookline_metrics.scalars import Merger
 
-__all__ = ["Gatherer"]
+__all__ = ["MetricsCollector"]
 
 
-class Gatherer:
-    """Merges the numbers of one moment; what was gathered once is not gathered again.
+class MetricsCollector:
+    """Merges the metrics of all sources. Each source is read once for each step.
 
-    :param emit: asks other plugins for theirs; None where no plugin can be asked.
+    :param emit: emits `collect_metrics` to other plugins; None to leave them out.
     """
 
     def __init__(self, emit: Emit | None = None) -> None:
         self._emit = emit
         self._merger = Merger()
-        self._gathered_at: tuple[Path | None, int, int] | None = None
+        self._collected_at: tuple[Path | None, int, int] | None = None
         self._new_scores: set[str] = set()
         self._recorded_scores: dict[str, tuple[int, float]] = {}
-        """The value of each score when it was last recorded, and the step."""
+        """The step and the value at which each score was last recorded."""
 
-    def note_restored(self, state: TrainerState) -> None:
-        """The run goes on from a checkpoint, and what the state holds was recorded before that was taken."""
-        self._gathered_at = state.run_dir, state.epoch, state.step
+    def mark_recorded(self, state: TrainerState) -> None:
+        """Treat the state's metrics as recorded. A checkpoint that a run resumes from has them in its database."""
+        self._collected_at = state.run_dir, state.epoch, state.step
         self._recorded_scores = {name: (state.step, score) for name, score in state.eval_scores.items()}
 
-    def note_new_scores(self, scores: Mapping[str, float]) -> None:
-        """An evaluation has ended: its scores are new, even where they equal the last ones."""
+    def add_new_scores(self, scores: Mapping[str, float]) -> None:
+        """Record the scores of an evaluation that has ended, even where they equal the last ones."""
         self._new_scores.update(scores)
 
-    def gather(self, state: TrainerState, own: Callable[[], Mapping[str, float]]) -> dict[str, Any]:
-        """All numbers by name, each from the first source that claims it.
+    def collect(self, state: TrainerState, own: Callable[[], Mapping[str, float]]) -> dict[str, Any]:
+        """All metrics by name. Where two sources have the same name, the first wins.
 
-        :param own: gives those that the metrics plugin itself has measured since it was last asked.
+        :param own: returns the metrics that this plugin has measured since the last call.
         """
         return self._merger.merge(self._sources(state, own))
 
     def _sources(self, state: TrainerState, own: Callable[[], Mapping[str, float]]) -> Iterator[tuple[str, Any]]:
-        # Scores stay in the state until the next evaluation; each is recorded once, at the step it belongs to.
+        # Scores stay in the state until the next evaluation. Each is recorded once, at the step of its evaluation.
         scores = {name: score for name, score in state.eval_scores.items() if self._is_new(name, score, state.step)}
         if scores:
             self._new_scores = set()
             self._recorded_scores |= {name: (state.step, score) for name, score in scores.items()}
             yield "state.eval_scores", scores
-        # The end of a run most often is the end of an epoch, which has just been reported.
-        moment = state.run_dir, state.epoch, state.step
-        if moment != self._gathered_at:
-            self._gathered_at = moment
+        # The end of a run is usually also the end of an epoch, whose metrics were collected just before.
+        position = state.run_dir, state.epoch, state.step
+        if position != self._collected_at:
+            self._collected_at = position
             yield "state.loss_stats", state.loss_stats
             yield "state.rollout_stats", state.rollout_stats
             yield "plugin 'metrics'", own()

@@ -1,4 +1,4 @@
-"""Messages between the thread that reports and the thread that writes them to disk: bounded, and quick to put into."""
+"""A bounded queue between the training thread and the thread that writes messages to disk."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import count
 
 from hookline_status.messages import Kind, Message
 
-__all__ = ["Inbox"]
+__all__ = ["MessageQueue"]
 
 
-class Inbox:
-    """When it is full the oldest message of the least kind makes room. A terminal status never does."""
+class MessageQueue:
+    """When it is full, the oldest message of the lowest priority is dropped. A terminal status never is."""
 
     def __init__(self, capacity: int) -> None:
         self.dropped = 0
@@ -21,11 +21,11 @@ class Inbox:
         self._numbers = count()
         self._waiting: dict[Kind, deque[tuple[int, Message]]] = {kind: deque() for kind in Kind}
         self._size = 0
-        # Held for the moment of an append or a hand-over, never while anything is written or sent.
+        # Held only while the queue changes, never during a write or a request.
         self._lock = threading.Lock()
 
     def put(self, message: Message) -> None:
-        """Leave a message. Takes about a microsecond."""
+        """Add a message. Takes about a microsecond."""
         with self._lock:
             self._waiting[message.kind].append((next(self._numbers), message))
             self._size += 1
@@ -41,14 +41,14 @@ class Inbox:
                 return
 
     def take(self) -> list[tuple[int, Message]]:
-        """All messages with their numbers, in the order in which they were put."""
+        """Remove and return all messages, numbered in the order in which they were added."""
         with self._lock:
             taken, self._waiting = self._waiting, {kind: deque() for kind in Kind}
             self._size = 0
         return sorted((numbered for waiting in taken.values() for numbered in waiting), key=lambda pair: pair[0])
 
     def put_back(self, taken: Sequence[tuple[int, Message]]) -> None:
-        """Return what was taken and could not be dealt with, to its place before what has come since."""
+        """Put messages from `take` back in front of those added since."""
         with self._lock:
             for numbered in reversed(taken):
                 self._waiting[numbered[1].kind].appendleft(numbered)
@@ -57,7 +57,7 @@ class Inbox:
                 before = self._size
                 self._make_room()
                 if self._size == before:
-                    break  # terminal ones only
+                    break  # only terminal ones are left
 
     def __len__(self) -> int:
         return self._size

@@ -1,4 +1,4 @@
-"""The sinks that the options ask for, each to be imported and opened on a thread of its own."""
+"""The sinks that the options select. Each is imported and opened later, on its own thread."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from functools import partial
 from hookline_metrics.options import Options
 from hookline_metrics.sinks.sink import DATABASE, Run, Sink, SinkUnavailableError
 
-__all__ = ["wanted_sinks"]
+__all__ = ["configured_sinks"]
 
 
-def wanted_sinks(options: Options, run: Run) -> list[tuple[str, Callable[[], Sink]]]:
-    """Names for messages, and what opens each sink."""
+def configured_sinks(options: Options, run: Run) -> list[tuple[str, Callable[[], Sink]]]:
+    """For each sink, its name for messages and a function that opens it."""
     built_in = {
         DATABASE: (True, "sqlite:SQLiteSink"),
         "metrics.csv": (options.csv, "text_files:CSVSink"),
         "metrics.jsonl": (options.jsonl, "text_files:JSONLinesSink"),
     }
     sinks: list[tuple[str, Callable[[], Sink]]] = [
-        (name, partial(_open, f"hookline_metrics.sinks.{place}", run))
-        for name, (is_wanted, place) in built_in.items()
-        if is_wanted
+        (name, partial(_open, f"hookline_metrics.sinks.{path}", run))
+        for name, (is_enabled, path) in built_in.items()
+        if is_enabled
     ]
     if options.wandb != "off":
         sinks.append(("wandb", partial(_open_wandb, options, run)))
@@ -33,12 +33,12 @@ def _open(name: str, run: Run) -> Sink:
     try:
         make = pkgutil.resolve_name(name)
     except (ImportError, AttributeError) as error:
-        raise SinkUnavailableError(f"it cannot be imported: {error}. The option `sinks` names it") from error
+        raise SinkUnavailableError(f"it cannot be imported: {error}. It is named in the option `sinks`") from error
     sink: Sink = make(run)
     return sink
 
 
 def _open_wandb(options: Options, run: Run) -> Sink:
-    from hookline_metrics.sinks.wandb_run import open_wandb
+    from hookline_metrics.sinks.wandb_sink import open_wandb
 
     return open_wandb(run, options)

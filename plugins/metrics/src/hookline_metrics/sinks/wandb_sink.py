@@ -1,12 +1,12 @@
-"""Weights & Biases: the numbers of a run, and its config without secrets.
+"""Sends the metrics of a run, and its config without secrets, to Weights & Biases.
 
-wandb is imported and started on the sink's thread. Where the server cannot be reached, or no key is known, the run is
-kept offline in `wandb/` in its folder, from where `wandb sync` sends it later. wandb's own collection of command lines,
-git state, host names, console output and system load is turned off: there is no telling what secrets are in the first
-ones, and of the last one we have our own.
+wandb is imported and started on the sink's thread. If the server cannot be reached or there is no API key, the run is
+kept offline in `wandb/` in its folder, and `wandb sync` sends it later. wandb's own collection of command lines, git
+state, host names and console output is off, since these may contain secrets. Its system metrics are off, since this
+plugin has its own.
 
-A call of wandb costs the interpreter about a tenth of a millisecond, on whatever thread. So of many reports in a short
-time those next to each other are sent as one, with the last value of each number; the database has them all.
+A call of `wandb.log` holds the GIL for about a tenth of a millisecond. So if there are many reports in a short time,
+neighbouring ones are sent as one, with the last value of each metric. The database has them all.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ CONNECT_SECONDS: Final = 3.0
 START_SECONDS: Final = 10.0
 FINISH_SECONDS: Final = 15.0
 CALLS_PER_WRITE: Final = 4
-"""Sixteen a second, by the pace at which a sink is written to."""
+"""At most so many calls of `wandb.log` for each call of `write`, which comes twice a second."""
 
 
 class WandbSink:
-    """Feeds a live run.
+    """Sends reports to a live wandb run.
 
-    :param owns_run: end the run when the sink is closed.
+    :param owns_run: finish the run when the sink is closed.
     """
 
     def __init__(self, run: Any, *, owns_run: bool) -> None:
@@ -60,12 +60,12 @@ class WandbSink:
 
 
 def open_wandb(run: Run, options: Options) -> WandbSink:
-    """Start a run, and tell other plugins of it."""
+    """Start a wandb run, and put it in `state.shared["metrics"]["wandb_run"]`."""
     try:
         import wandb
     except ImportError as error:
         raise SinkUnavailableError(
-            f"it cannot be imported ({error}); pip install 'hookline-metrics[wandb]', or set wandb = \"off\""
+            f"wandb cannot be imported ({error}); pip install 'hookline-metrics[wandb]', or set wandb = \"off\""
         ) from error
     wandb.setup(wandb.Settings(silent=True))
     try:
@@ -73,15 +73,15 @@ def open_wandb(run: Run, options: Options) -> WandbSink:
         if live is None:
             live = _start(wandb, run, options, "offline")
     except Exception as error:
-        raise SinkUnavailableError(f"it cannot be started: {describe_error(error)}") from error
+        raise SinkUnavailableError(f"wandb cannot be started: {describe_error(error)}") from error
     run.shared["wandb_run"] = live
     return WandbSink(live, owns_run=True)
 
 
 def _start_online(wandb: Any, run: Run, options: Options) -> Any | None:
-    # Asked for a key on a terminal, wandb would wait for an answer.
+    # Without a key, wandb would ask for one on the terminal and wait.
     if not wandb.api.api_key:
-        logger.warning("wandb knows no API key: the run is kept offline. `wandb login` once, then `wandb sync`")
+        logger.warning("wandb has no API key: the run is kept offline. Run `wandb login`, then `wandb sync`")
         return None
     problem = _connection_problem(wandb.setup().settings.base_url)
     if problem is not None:
@@ -95,12 +95,12 @@ def _start_online(wandb: Any, run: Run, options: Options) -> Any | None:
 
 
 def _connection_problem(address: str) -> str | None:
-    """Why there is no connection to a server; None when there is one.
+    """Why the server cannot be reached. None if it can.
 
-    wandb itself would go on trying for as long as it may take to start, also after the run has ended.
+    Checked first, since wandb itself would keep trying, even after the run has ended.
     """
     if getproxies():
-        return None  # the way to the server is not ours to know
+        return None  # the proxy makes the connection, so a direct attempt says nothing
     url = urlsplit(address)
     try:
         port = url.port or (443 if url.scheme == "https" else 80)
@@ -127,7 +127,7 @@ def _start(wandb: Any, run: Run, options: Options, mode: str) -> Any:
         project=options.wandb_project,
         entity=options.wandb_entity,
         name=run.run_id or None,
-        group=run.run_id or None,  # a resumed run is a run of its own to wandb, beside those it goes on from
+        group=run.run_id or None,  # each resume is a new run to wandb, so they share a group
         dir=str(run.folder),
         mode=mode,
         config=dict(run.config),

@@ -1,7 +1,7 @@
-"""Reads a run's folder: the numbers of `stats.sqlite` as they count, and how the run stands.
+"""Reads a run's folder: the metrics in `stats.sqlite`, and whether the run is running, finished or failed.
 
-Rows of one name and step may be there several times, where a run was resumed: the latest counts. And where training
-started again from an earlier step, what had been said of later steps does not count any more (`run/started`).
+A resumed run may have several rows for one name and step. The latest is used. Where training started again from an
+earlier step (`run/started`), older rows of later steps are ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["RunReader", "Series", "UnreadableRunError", "is_run", "run_folders"]
 State = Literal["running", "finished", "failed", "stopped"]
 
 ALIVE_SECONDS: Final = 120.0
-"""A run whose heartbeat is older does not count as running: it was killed, or hangs."""
+"""A run with an older heartbeat is not running: it was killed, or its training thread has ended."""
 
-# One look into the index for each name, rather than one for each row.
+# One index lookup for each name, rather than a scan of all rows.
 DISTINCT_NAMES: Final = """
 WITH RECURSIVE found(name) AS (
     SELECT min(name) FROM metrics
@@ -36,25 +36,25 @@ WITH RECURSIVE found(name) AS (
 
 
 LOCK_SECONDS: Final = 1.0
-"""How long to wait for a program that has locked a database. No run does that."""
+"""How long to wait for another program's lock on the database. A run never locks out readers."""
 
 
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What a damaged database raises; the second where the message would quote a name of it that is no text."""
+"""What a damaged database raises. `UnicodeDecodeError` if SQLite's own message quotes a name that is not UTF-8."""
 
 
 class UnreadableRunError(HooklineError):
-    """The numbers of a run cannot be read. The message says of which file, and why."""
+    """The metrics of a run cannot be read. The message names the file and the reason."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One metric over the steps of a run, each step once."""
+    """One metric over the steps of a run, one value for each step."""
 
     name: str
     steps: list[int]
     values: list[float]
-    """NaN where the metric was none."""
+    """NaN where the metric was NaN."""
     times: list[float]
 
     @property
@@ -63,7 +63,7 @@ class Series:
 
 
 class RunReader:
-    """A run's folder, open for reading, also while the run goes on. `with RunReader(folder) as run: ...`"""
+    """Reads a run's folder, also while the run is going on. `with RunReader(folder) as run: ...`"""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,23 +75,23 @@ class RunReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._connection.close()
 
-    # -- numbers --------------------------------------------------------------------------------------------------
+    # -- metrics --------------------------------------------------------------------------------------------------
 
     @cached_property
     def names(self) -> list[str]:
-        """All metrics, in the order of their names."""
+        """The names of all metrics, sorted."""
         return [name for (name,) in self._query(DISTINCT_NAMES)]
 
     def series(self, name: str) -> Series:
-        """What counts of one metric."""
+        """The values of one metric."""
         rows = self._query(
             f"SELECT step, value, time FROM metrics WHERE name = ? AND {self._counts} ORDER BY step, rowid", name
         )
-        by_step = {step: (math.nan if value is None else value, moment) for step, value, moment in rows}
+        by_step = {step: (math.nan if value is None else value, when) for step, value, when in rows}
         return Series(name, list(by_step), [value for value, _ in by_step.values()], [t for _, t in by_step.values()])
 
     def last(self, name: str) -> float | None:
-        """The value at the last step that has one; None when the metric never was a number."""
+        """The value at the last step that has one. None if the metric was always NaN."""
         found = self._query(
             f"SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL AND {self._counts} "
             "ORDER BY step DESC, rowid DESC LIMIT 1",
@@ -101,7 +101,7 @@ class RunReader:
 
     @cached_property
     def _counts(self) -> str:
-        """A condition that the rows which count meet."""
+        """A SQL condition that leaves out rows from before a resume that are later than its first step."""
         starts = self._query("SELECT rowid, step FROM metrics WHERE name = 'run/started' ORDER BY rowid")
         return " AND ".join(["1"] + [f"NOT (rowid < {row:d} AND step > {step:d})" for row, step in starts])
 
@@ -115,12 +115,12 @@ class RunReader:
 
     @cached_property
     def step(self) -> int:
-        """The last gradient step that a number belongs to."""
+        """The last gradient step that has a metric."""
         return self._last_row[0]
 
     @cached_property
     def epoch(self) -> int | None:
-        """The last epoch, None before the first."""
+        """The last epoch. None before the first."""
         return self._last_row[2]
 
     @cached_property
@@ -135,7 +135,7 @@ class RunReader:
 
     @cached_property
     def _last_row(self) -> tuple[int, int, int | None]:
-        """Step, place and epoch of the last row of the last step, by one look into the index for each name."""
+        """Step, rowid and epoch of the last row of the last step, by one index lookup for each name."""
         last: tuple[int, int, int | None] = (0, 0, None)
         for name in self.names:
             rows = self._query(
@@ -143,19 +143,19 @@ class RunReader:
                 "ORDER BY step DESC, rowid DESC LIMIT 1",
                 name,
             )
-            for step, place, epoch in rows:
-                last = max(last, (step, place, epoch), key=lambda row: row[:2])
+            for step, rowid, epoch in rows:
+                last = max(last, (step, rowid, epoch), key=lambda row: row[:2])
         return last
 
     @cached_property
     def state(self) -> State:
-        """How the run stands: by what it said last of itself, else by its heartbeat."""
-        said = self._query(
+        """Taken from the last row that marks a start or an end, else from `status.json`, else from the heartbeat."""
+        marks = self._query(
             "SELECT name FROM metrics WHERE name IN ('run/started', 'run/completed', 'run/failed') "
             "ORDER BY rowid DESC LIMIT 1"
         )
-        ended = {"run/completed": "finished", "run/failed": "failed"}.get(said[0][0] if said else "")
-        if ended is None and not said and self.status:
+        ended = {"run/completed": "finished", "run/failed": "failed"}.get(marks[0][0] if marks else "")
+        if ended is None and not marks and self.status:
             ended = {"SUCCESS": "finished", "FAILURE": "failed"}.get(str(self.status.get("status")))
         if ended == "finished":
             return "finished"
@@ -166,25 +166,25 @@ class RunReader:
 
     @cached_property
     def heartbeat_age(self) -> float | None:
-        """Seconds since the last sign of life; None when there never was one."""
+        """Seconds since the heartbeat file was last touched. None if there is no such file."""
         heartbeat = self.folder / "heartbeat"
         return time.time() - heartbeat.stat().st_mtime if heartbeat.exists() else None
 
     @cached_property
     def status(self) -> dict[str, Any] | None:
-        """The last entry of `status.json`, where there is one."""
+        """The last entry of `status.json`. None if there is none."""
         entries = _read_json(self.folder / "status.json")
         return entries[-1] if isinstance(entries, list) and entries and isinstance(entries[-1], dict) else None
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """`config.json`, empty where there is none."""
+        """The contents of `config.json`. Empty if there is none."""
         config = _read_json(self.folder / "config.json")
         return config if isinstance(config, dict) else {}
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run. One that may not be looked into counts as a run that cannot be read."""
+    """Whether this is the folder of a run. A folder without read permission counts as an unreadable run."""
     try:
         return any((folder / name).is_file() for name in (DATABASE, "config.json", "heartbeat"))
     except PermissionError:
@@ -192,7 +192,7 @@ def is_run(folder: Path) -> bool:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The runs in a folder, by name."""
+    """The folders of runs in a folder, sorted by name."""
     return sorted(path for path in folder.iterdir() if path.is_dir() and is_run(path)) if folder.is_dir() else []
 
 
@@ -205,7 +205,7 @@ def _read_json(path: Path) -> Any:
 
 def _open(path: Path) -> sqlite3.Connection:
     try:
-        # A run that was killed before its first number has an empty file, if any.
+        # A run that was killed before its first metric has an empty file or none.
         if not path.exists() or path.stat().st_size == 0:
             connection = sqlite3.connect(":memory:")
             connection.execute("CREATE TABLE metrics(step, epoch, name, value, time)")
@@ -216,7 +216,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _open_file(path: Path) -> sqlite3.Connection:
-    # A reader of a write-ahead log shares its index file, and only a writer may remove that when it is the last.
+    # `mode=rw`, since a reader of a WAL database shares its index file, and the last reader must be able to remove it.
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS)
     try:
         connection.execute("PRAGMA query_only = 1")
@@ -225,7 +225,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
         connection.close()
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise
-        # A folder that may not be written to has no other writer either.
+        # In a read-only folder there is no writer, so the file can be read as it is.
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
     except UNREADABLE:
         connection.close()

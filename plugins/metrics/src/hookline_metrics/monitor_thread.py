@@ -1,4 +1,4 @@
-"""The thread that goes along with a run: it touches the heartbeat, shows the progress and looks at the machine."""
+"""A thread that runs beside training. It touches the heartbeat file, shows progress and measures the machine."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from pathlib import Path
 from typing import Any, Final
 
 from hookline_hookspecs.errors import describe_error
-from hookline_metrics.moment import Moment
+from hookline_metrics.live_state import LiveState
 from hookline_metrics.progress import Progress
 from hookline_metrics.system import SystemMonitor
 
-__all__ = ["Companion"]
+__all__ = ["MonitorThread"]
 
 logger = logging.getLogger("hookline.metrics")
 
 LOOK_SECONDS: Final = 0.5
 
 
-class Companion:
-    """Looks at the moment twice a second.
+class MonitorThread:
+    """Reads the live state twice a second.
 
-    The heartbeat is touched at every look, whatever the training thread does. It says that the process lives and that
-    the run is not over; it grows old when the process was killed, or when its training thread has ended.
+    The heartbeat file is touched each time, even while the training thread is busy or stuck. So an old heartbeat means
+    that the process was killed or that its training thread has ended.
 
-    :param folder: the run's folder, None for a run that leaves no files.
-    :param system_every: seconds between two looks at the machine; 0 for none.
-    :param record: takes the numbers of the machine.
+    :param folder: the run's folder, None for a run that writes no files.
+    :param system_every: seconds between two measurements of the machine; 0 for none.
+    :param record: called with the metrics of the machine.
     """
 
     def __init__(
         self,
-        moment: Moment,
+        live: LiveState,
         folder: Path | None,
         progress: Progress | None,
         system_every: float,
         record: Callable[[Mapping[str, float]], None],
     ) -> None:
-        self._moment = moment
+        self._moment = live
         self._folder = folder
         self._progress = progress
         self._system_every = system_every
@@ -50,11 +50,11 @@ class Companion:
         self._has_touched = False
         self._failed: set[str] = set()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="hookline-metrics-companion", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="hookline-metrics-monitor", daemon=True)
         self._thread.start()
 
     def end(self, deadline: float) -> None:
-        """Look once more, and end; wait for that until `time.monotonic()` reaches `deadline`."""
+        """Update a last time and stop. Waits until `time.monotonic()` reaches `deadline` at most."""
         self._ending.set()
         self._thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -72,23 +72,23 @@ class Companion:
             self._attempt("show its progress", lambda progress: progress.show(self._moment), self._progress)
         if self._folder is not None and self._system_every and time.monotonic() >= self._system_due:
             self._system_due = time.monotonic() + self._system_every
-            self._attempt("look at the machine", self._look_at_machine, self._folder)
+            self._attempt("measure the machine", self._measure_machine, self._folder)
 
     def _touch(self, path: Path) -> None:
-        if not self._has_touched:  # a folder that is removed later is not made again
+        if not self._has_touched:  # a folder that the user removes during the run is not created again
             path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         self._has_touched = True
 
-    def _look_at_machine(self, folder: Path) -> None:
+    def _measure_machine(self, folder: Path) -> None:
         if self._monitor is None:
-            self._monitor = SystemMonitor(folder)  # which has nothing to say before the next look
+            self._monitor = SystemMonitor(folder)  # CPU use needs a second measurement, taken soon after
             self._system_due = time.monotonic() + min(1.0, self._system_every)
         else:
             self._record(self._monitor.numbers())
 
     def _attempt(self, what: str, act: Callable[[Any], None], target: Any) -> None:
-        """One thing that fails does not keep the others from being done; it is said once."""
+        """Call `act`, and log its first failure. A failure does not stop the other work of this thread."""
         try:
             act(target)
         except Exception as error:

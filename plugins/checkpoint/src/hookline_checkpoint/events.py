@@ -1,4 +1,4 @@
-"""The moments at which a run is saved, restored, and told of its checkpoints."""
+"""The hooks that save and restore a run, and announce its checkpoints."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.manager import CheckpointManager, record_of
 from hookline_hookspecs import CheckpointRecord, Emit, TrainerState, Watch, hookimpl
 
-__all__ = ["CheckpointMoments"]
+__all__ = ["CheckpointEvents"]
 
 logger = logging.getLogger("hookline.checkpoint")
 
 
-class CheckpointMoments:
-    """All events of a run that checkpoints have to do with.
+class CheckpointEvents:
+    """The hook implementations that the plugin and `CheckpointHook` share.
 
-    A failure to save ends the run: who counts on checkpoints wants to know at once.
+    It is critical: a failed save stops the run, rather than leave it without checkpoints.
     """
 
     critical = True
-    after: tuple[str, ...] = ("evaluation",)  # a checkpoint carries the scores of its own epoch
+    after: tuple[str, ...] = ("evaluation",)  # so that a checkpoint has the scores of its own epoch
 
     def __init__(self, checkpoint_manager: CheckpointManager, emit: Emit | None) -> None:
         self.checkpoint_manager = checkpoint_manager
@@ -31,14 +31,12 @@ class CheckpointMoments:
         self._by_epochs: Watch | None = None
         self._by_steps = Watch(None)
         self._being_uploaded: CheckpointRecord | None = None
-        """A durable checkpoint that is announced once it has an address."""
+        """A durable checkpoint that is announced once its upload is complete and its URI known."""
 
     @property
     def _emit(self) -> Emit:
         if self._events is None:
-            raise CheckpointError(
-                f"this {type(self).__name__} cannot ask plugins for their state: add it by trainer.add_hook(...)"
-            )
+            raise CheckpointError(f"this {type(self).__name__} cannot emit events: add it with trainer.add_hook(...)")
         return self._events
 
     # -- the beginning --------------------------------------------------------------------------------------------
@@ -49,16 +47,16 @@ class CheckpointMoments:
         if other is not self:
             raise CheckpointError(
                 f"a {type(other).__name__} and a {type(self).__name__} would both save this run's checkpoints: "
-                "disable the installed plugin (-p no:checkpoint), or add no hook"
+                "disable the installed plugin (-p no:checkpoint), or do not add the hook"
             )
         self._is_prepared, self._by_epochs, self._being_uploaded = False, None, None
         self.checkpoint_manager.begin(state)
 
     @hookimpl
     def restore_training_run(self, state: TrainerState) -> CheckpointRecord | None:
-        """Put the newest valid checkpoint into the state, if the run is to be resumed.
+        """Restore the state from the newest valid checkpoint, if `state.resume` is set.
 
-        `state.epoch` is then the last epoch that is complete; training goes on with the one after it.
+        `state.epoch` is then the last complete epoch. Training continues with the next one.
         """
         emit = self._emit
         loaded = self.checkpoint_manager.restore(state) if state.resume else None
@@ -89,10 +87,10 @@ class CheckpointMoments:
             self._save_if_free(state)
 
     def _save_if_free(self, state: TrainerState) -> None:
-        """Save, unless the checkpoint before is still being written and the options say not to wait for it."""
+        """Save, unless the previous checkpoint is still being written and `when_busy` is `skip`."""
         manager = self.checkpoint_manager
         if manager.options.when_busy == "skip" and manager.is_writing:
-            logger.warning("epoch %d is not saved: the checkpoint before it is still being written", state.epoch)
+            logger.warning("epoch %d is not saved, since the previous checkpoint is still being written", state.epoch)
         else:
             self._save(state)
 
@@ -109,7 +107,7 @@ class CheckpointMoments:
         """The state whose policy and optimizer are saved."""
         return state
 
-    # -- telling --------------------------------------------------------------------------------------------------
+    # -- announcing -----------------------------------------------------------------------------------------------
 
     @hookimpl(scope="driver")
     def post_training_step(self, state: TrainerState) -> None:
@@ -125,15 +123,15 @@ class CheckpointMoments:
             self._look(state)
 
     def _look(self, state: TrainerState, *, wait: bool = False, is_final: bool = False) -> None:
-        """Announce what has become durable since the last look; what becomes an artifact, once it is one.
+        """Announce a checkpoint that has become durable. One that is uploaded is announced after its upload.
 
         :param wait: wait for the checkpoint that is being written.
-        :param is_final: the run is over, and its last checkpoint becomes an artifact in any case.
+        :param is_final: the run is over, so the checkpoint is uploaded even if no upload is due.
         """
         self._look_at_uploads(state)
         record = self.checkpoint_manager.finish(wait=wait)
         if record is not None:
-            self._announce_uploaded(state, None)  # an older one goes first, though its upload goes on
+            self._announce_uploaded(state, None)  # an older one is announced first, although its upload goes on
             state.latest_checkpoint_path = record.path
             if self._offer_upload(state, is_final=is_final):
                 self._being_uploaded = record
@@ -144,7 +142,7 @@ class CheckpointMoments:
         return self.checkpoint_manager.offer_upload(self._wandb_run(state), is_final=is_final)
 
     def _wandb_run(self, state: TrainerState) -> Any | None:
-        """The wandb run that checkpoints become artifacts of, if there is one."""
+        """The wandb run to upload checkpoints to, if there is one."""
         return state.shared["metrics"].get("wandb_run")
 
     def _look_at_uploads(self, state: TrainerState, *, wait: bool = False) -> None:
@@ -160,7 +158,7 @@ class CheckpointMoments:
             self._emit.on_checkpoint_saved(state=state, checkpoint=replace(record, uri=uri))
 
     def uploaded(self, state: TrainerState, uri: str) -> None:
-        """A checkpoint can be fetched from elsewhere."""
+        """Note the URI of an uploaded checkpoint."""
         state.latest_checkpoint_uri = uri
 
     # -- the end --------------------------------------------------------------------------------------------------
@@ -168,7 +166,7 @@ class CheckpointMoments:
     @hookimpl(scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
         self._save(state)
-        self._look_at_uploads(state, wait=True)  # so that the last one can be uploaded
+        self._look_at_uploads(state, wait=True)  # finish an earlier upload, so that the last checkpoint can follow
         self._look(state, wait=True, is_final=True)
         self._look_at_uploads(state, wait=True)
         if self.checkpoint_manager.is_idle:
@@ -178,7 +176,7 @@ class CheckpointMoments:
 
     @hookimpl(scope="driver")
     def on_training_failed(self, state: TrainerState) -> None:
-        """Wait for what is being written. The run itself is not saved: an epoch cannot be resumed from its middle."""
+        """Wait for the checkpoint that is being written. Nothing more is saved, as an epoch cannot resume half-way."""
         if state.shared["checkpoint"].get("saver") is self:
             del state.shared["checkpoint"]["saver"]
         self._look(state, wait=True)
