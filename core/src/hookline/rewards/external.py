@@ -16,9 +16,8 @@ from hookline.errors import did_you_mean
 from hookline.extras import require
 from hookline.http.requests import Backoff, RequestError, shown_url, with_retries
 from hookline.plugin_manager.manager import PluginManager
-from hookline.rewards.config import TOKEN_VARIABLE, OnFailure, RewardConfig
-from hookline.rewards.errors import RewardError, shown
-from hookline.rewards.failures import collect_or_raise
+from hookline.rewards.config import TOKEN_VARIABLE, RewardConfig
+from hookline.rewards.errors import OnFailure, RewardError, collect_or_raise, shown
 from hookline.rewards.features import Column
 from hookline_hookspecs import Episode, EpisodeBatch
 from hookline_hookspecs.errors import describe_error
