@@ -202,7 +202,7 @@ def test_faulty_plugins_are_each_reported_and_take_no_command_away(
     assert all(command in out for command in ("train", "new-plugin", "greet", "runs"))
     for name in FAULTY:
         assert f"plugin {name!r} (faulty-{name} 2.1) " in err
-    assert "two plugins go by this name, from one-twin 1.0 and other-twin 1.0" in err
+    assert "two plugins have this name, from one-twin 1.0 and other-twin 1.0" in err
     assert "Traceback" not in err
     assert hookline(capsys, "greet", "you")[:2] == (0, "hello you\n")
     assert hookline(capsys, "hooks", "log_metrics")[0] == 0
@@ -227,7 +227,7 @@ def test_strict_makes_a_faulty_command_an_error(
     code, _, err = hookline(capsys, "runs")
     assert code == 1
     assert "register_commands must return functions by name, not 3" in err
-    assert "plugins have failed, and strict = true" in err
+    assert "plugins failed to load, and strict = true" in err
 
 
 @pytest.mark.parametrize("command", ["--help", "plugins --json", "hooks", "--version"])

@@ -95,7 +95,7 @@ def test_a_third_partys_verifier_is_found_by_its_entry_point(install: Install) -
     ("variable", "value", "reason"),
     [
         ("HOOKLINE_DISABLE", "verify-shouting", "by HOOKLINE_DISABLE"),
-        ("HOOKLINE_ALLOW", "checkpoint", "not among those allowed by HOOKLINE_ALLOW"),
+        ("HOOKLINE_ALLOW", "checkpoint", "not allowed by HOOKLINE_ALLOW"),
     ],
 )
 def test_a_verifier_that_is_disabled_or_not_allowed_is_an_error_and_is_not_imported(

@@ -75,7 +75,7 @@ def _add_plugin_commands(app: App, tokens: Sequence[str], errors: Console) -> No
     owners: dict[str, PluginRecord] = {}
     for record in loader.records:
         if record.state == "active":
-            with record.blamed("brings no commands"):
+            with record.fails_on_error("has no usable commands"):
                 _add_commands(app, record, _commands_of(record, loader.manager), owners)
     for fault in loader.faults:
         report(fault)
@@ -84,12 +84,12 @@ def _add_plugin_commands(app: App, tokens: Sequence[str], errors: Console) -> No
             report(f"plugin {record.installed} {record.reason}; it is left out")
     is_command = bool(tokens) and not tokens[0].startswith("-")  # help and version are always to be had
     if is_command and loader.settings.strict and loader.failed():
-        raise HooklineError("plugins have failed, and strict = true")
+        raise HooklineError("plugins failed to load, and strict = true")
 
 
 def _commands_of(record: PluginRecord, manager: PluginManager) -> Mapping[str, Callable[..., Any]]:
     """What one plugin brings. It is asked alone, so that its error is reported here, whatever its policy is."""
-    commands = manager.ask("register_commands", record.name)
+    commands = manager.call_one("register_commands", record.name)
     if commands is None:
         return {}
     if not isinstance(commands, Mapping) or not all(isinstance(name, str) for name in commands):

@@ -186,7 +186,7 @@ def _find(kind: str, where: str, settings: Settings) -> InstalledPlugin:
     found = found or [plugin for plugin in installed if plugin.name == kind]
     if not found:
         raise RewardError(f"{where}: {_not_installed(kind, installed)}")
-    reasons = {plugin: settings.why_off(plugin.name, plugin.distribution) for plugin in found}
+    reasons = {plugin: settings.disabled_reason(plugin.name, plugin.distribution) for plugin in found}
     enabled = [plugin for plugin, reason in reasons.items() if reason is None]
     if len(enabled) == 1:
         return enabled[0]
