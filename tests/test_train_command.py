@@ -78,7 +78,7 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
         (["cartpole", "--resume"], "--resume needs --run-dir"),
         ([], "say what to train: hookline train TASK"),
         (["cartpole", "--seed", "-1"], "seed must be from 0 to 4294967295, got -1"),
-        (["cartpole", "--run-dir", "x" * 300], "cannot be made: File name too long"),
+        (["cartpole", "--run-dir", "x" * 300], "cannot be created: File name too long"),
         (
             ["cartpole", "-o", "status.token=********"],
             "******** is a redacted secret: give the secret",

@@ -127,7 +127,7 @@ def test_an_odd_rank_in_the_environment_is_an_error_that_names_the_variable(
 ) -> None:
     monkeypatch.setenv(variable, "x")
     with pytest.raises(
-        HooklineError, match=f"variable {variable} must be a whole number, as torchrun sets it, and is 'x'"
+        HooklineError, match=f"variable {variable} must be a whole number, as torchrun sets it, got 'x'"
     ):
         hookline.train("cartpole", settings=Settings(allowed={}))
 
