@@ -186,7 +186,7 @@ class ExternalRewardModel:
         began = time.monotonic()
         try:
             answer = with_retries(
-                lambda: self._client.ask("POST", content=content, seconds=config.external_rm_timeout),
+                lambda: self._client.request_json("POST", content=content, seconds=config.external_rm_timeout),
                 self._backoff,
                 attempts=config.external_rm_retries + 1,
                 patience=config.external_rm_timeout,

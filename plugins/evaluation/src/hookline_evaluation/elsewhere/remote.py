@@ -99,7 +99,7 @@ class RemoteEvaluation:
 
         def call() -> Any:
             try:
-                return client.ask(method, path, content, seconds=min(CALL_SECONDS, self._seconds_left()))
+                return client.request_json(method, path, content, seconds=min(CALL_SECONDS, self._seconds_left()))
             except RequestError:
                 self._seconds_left()  # a call that was cut short by the end of the evaluation's time says so
                 raise
