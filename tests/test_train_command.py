@@ -51,7 +51,7 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=500)
     assert run.returncode == 130, errors
-    assert f"Go on with hookline train cartpole --run-dir run --resume {' '.join(started)}\n" in errors
+    assert f"Resume it with: hookline train cartpole --run-dir run --resume {' '.join(started)}\n" in errors
     assert "Traceback" not in errors
     before = json.loads((tmp_path / "run" / "config.json").read_text())
     # Neither the task nor an option is said again, and the settings have changed meanwhile.
@@ -76,7 +76,7 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
     [
         (["cartpol"], "there is no task 'cartpol' (did you mean 'cartpole'?)"),
         (["cartpole", "--resume"], "--resume needs --run-dir"),
-        ([], "say what to train: hookline train TASK"),
+        ([], "no task given: hookline train TASK"),
         (["cartpole", "--seed", "-1"], "seed must be from 0 to 4294967295, got -1"),
         (["cartpole", "--run-dir", "x" * 300], "cannot be created: File name too long"),
         (

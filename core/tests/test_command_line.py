@@ -150,8 +150,8 @@ def test_two_plugins_with_one_command_are_told_apart(site: Site, capsys: pytest.
     site.install("greeter-b", COMMANDS)
     _, _, err = hookline(capsys, "greet", "you")
     assert err.strip() == (
-        "hookline: plugin 'greeter-b' (test-greeter-b 1.0) cannot be used: it brings a command 'greet', "
-        "which plugin 'greeter-a' (test-greeter-a 1.0) has already; it is left out"
+        "hookline: plugin 'greeter-b' (test-greeter-b 1.0) cannot be used: its command 'greet' "
+        "is already a command of plugin 'greeter-a' (test-greeter-a 1.0); it is left out"
     )
 
 
@@ -226,7 +226,7 @@ def test_strict_makes_a_faulty_command_an_error(
     assert hookline(capsys, "--help")[0] == 0
     code, _, err = hookline(capsys, "runs")
     assert code == 1
-    assert "register_commands must return functions by name, not 3" in err
+    assert "register_commands must return a dictionary of functions by name, not 3" in err
     assert "plugins failed to load, and strict = true" in err
 
 

@@ -59,8 +59,10 @@ def receive(connection: socket.socket) -> bytes:
     request = connection.recv(65536)
     length = re.search(rb"content-length: (\d+)", request, re.IGNORECASE)
     body = int(length[1]) if length else 0
-    while len(request.partition(b"\r\n\r\n")[2]) < body:
-        request += connection.recv(65536)
+    part = request
+    while part and len(request.partition(b"\r\n\r\n")[2]) < body:
+        part = connection.recv(65536)
+        request += part
     return request
 
 
