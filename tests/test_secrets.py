@@ -319,7 +319,7 @@ def test_plugins_are_listed_without_secrets(project: Path) -> None:
     assert result.returncode == 0, result.stderr
     listed = {own["name"]: own for own in json.loads(result.stdout)["plugins"]}
     assert listed["leaky"]["options"]["passphrase"] == "********"
-    assert listed["broken"]["reason"] == "cannot be made: ValueError: refused ********"
+    assert listed["broken"]["reason"] == "cannot be constructed: ValueError: refused ********"
     assert_without_secrets(result.stdout + result.stderr, "the list of plugins")
 
 

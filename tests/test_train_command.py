@@ -51,7 +51,7 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=500)
     assert run.returncode == 130, errors
-    assert f"Go on with hookline train cartpole --run-dir run --resume {' '.join(started)}\n" in errors
+    assert f"Resume it with: hookline train cartpole --run-dir run --resume {' '.join(started)}\n" in errors
     assert "Traceback" not in errors
     before = json.loads((tmp_path / "run" / "config.json").read_text())
     # Neither the task nor an option is said again, and the settings have changed meanwhile.
@@ -63,7 +63,7 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
         "resuming with the config recorded in run/config.json",
         f"changed: epochs {before['trainer']['epochs']} -> 30",
         "changed: metrics.csv true -> false",
-        "hookline.toml: plugins.checkpoint.every is not used: the run goes on with every = 1, as recorded; change it by",
+        "hookline.toml: plugins.checkpoint.every is ignored: the resumed run keeps its recorded every = 1; change it by",
     ):
         assert said in result.stderr
     after = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -76,12 +76,12 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
     [
         (["cartpol"], "there is no task 'cartpol' (did you mean 'cartpole'?)"),
         (["cartpole", "--resume"], "--resume needs --run-dir"),
-        ([], "say what to train: hookline train TASK"),
+        ([], "no task given: hookline train TASK"),
         (["cartpole", "--seed", "-1"], "seed must be from 0 to 4294967295, got -1"),
-        (["cartpole", "--run-dir", "x" * 300], "cannot be made: File name too long"),
+        (["cartpole", "--run-dir", "x" * 300], "cannot be created: File name too long"),
         (
             ["cartpole", "-o", "status.token=********"],
-            "******** stands for a secret that is not shown: give the secret",
+            "******** is a redacted secret: give the secret",
         ),
         (["cartpole", "--resume", "--run-dir", "none"], "nothing to resume in none: there is no such folder"),
         (["cartpole", "-p", "no:chekpoint"], "no installed plugin is called 'chekpoint' (did you mean 'checkpoint'?)"),

@@ -162,7 +162,7 @@ def test_a_plugin_that_hangs_is_given_up_at_the_deadline(caplog: pytest.LogCaptu
     assert recorder.started.wait(500)
     manager.close()
     gate.set()
-    assert "plugin 'hanging' was not done with its background work after 0.1 s" in caplog.text
+    assert "plugin 'hanging' did not finish its background work within 0.1 s" in caplog.text
     assert manager.faults.dropped == {"hanging": 3}
 
 

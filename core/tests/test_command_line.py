@@ -150,8 +150,8 @@ def test_two_plugins_with_one_command_are_told_apart(site: Site, capsys: pytest.
     site.install("greeter-b", COMMANDS)
     _, _, err = hookline(capsys, "greet", "you")
     assert err.strip() == (
-        "hookline: plugin 'greeter-b' (test-greeter-b 1.0) cannot be used: it brings a command 'greet', "
-        "which plugin 'greeter-a' (test-greeter-a 1.0) has already; it is left out"
+        "hookline: plugin 'greeter-b' (test-greeter-b 1.0) cannot be used: its command 'greet' "
+        "is already a command of plugin 'greeter-a' (test-greeter-a 1.0); it is left out"
     )
 
 
@@ -202,7 +202,7 @@ def test_faulty_plugins_are_each_reported_and_take_no_command_away(
     assert all(command in out for command in ("train", "new-plugin", "greet", "runs"))
     for name in FAULTY:
         assert f"plugin {name!r} (faulty-{name} 2.1) " in err
-    assert "two plugins go by this name, from one-twin 1.0 and other-twin 1.0" in err
+    assert "two plugins have this name, from one-twin 1.0 and other-twin 1.0" in err
     assert "Traceback" not in err
     assert hookline(capsys, "greet", "you")[:2] == (0, "hello you\n")
     assert hookline(capsys, "hooks", "log_metrics")[0] == 0
@@ -226,8 +226,8 @@ def test_strict_makes_a_faulty_command_an_error(
     assert hookline(capsys, "--help")[0] == 0
     code, _, err = hookline(capsys, "runs")
     assert code == 1
-    assert "register_commands must return functions by name, not 3" in err
-    assert "plugins have failed, and strict = true" in err
+    assert "register_commands must return a dictionary of functions by name, not 3" in err
+    assert "plugins failed to load, and strict = true" in err
 
 
 @pytest.mark.parametrize("command", ["--help", "plugins --json", "hooks", "--version"])

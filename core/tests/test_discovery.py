@@ -58,7 +58,7 @@ def test_a_disabled_plugin_is_never_imported(site: Site, how: str) -> None:
     else:
         text = '[tool.hookline]\nallow = ["other"]\n'
         (site.folder / "pyproject.toml").write_text(text)
-        reason = "not among those allowed by pyproject.toml: tool.hookline.allow"
+        reason = "not allowed by pyproject.toml: tool.hookline.allow"
     _, records = site.load(read_settings(site.folder, environ=environ, plugin_arguments=arguments))
     assert module not in sys.modules
     assert [(record.name, record.state, record.reason) for record in records] == [
@@ -93,7 +93,7 @@ def test_strict_makes_a_broken_plugin_an_error(site: Site) -> None:
     with pytest.raises(PluginError) as caught:
         site.load()
     assert str(caught.value) == (
-        "plugins have failed, and strict = true:\n"
+        "plugins failed to load, and strict = true:\n"
         "  plugin 'broken' (test-broken 1.0) cannot be imported: RuntimeError: at import"
     )
 
@@ -102,20 +102,20 @@ def test_strict_makes_a_broken_plugin_an_error(site: Site) -> None:
     ("source", "reason"),
     [
         ("import sys\nsys.exit(3)", "cannot be imported: SystemExit: 3"),
-        ("class Plugin:\n    def __init__(self): raise OSError('no disk')", "cannot be made: OSError: no disk"),
+        ("class Plugin:\n    def __init__(self): raise OSError('no disk')", "cannot be constructed: OSError: no disk"),
         (
             "class Plugin:\n    @hookimpl\n    def on_epoch_ende(self): ...",
-            "cannot be used: plugin 'bad' implements 'on_epoch_ende', which is no event (did you mean 'on_epoch_end'?)",
+            "cannot be used: plugin 'bad' implements 'on_epoch_ende', which is not an event (did you mean 'on_epoch_end'?)",
         ),
         (
             "class Plugin:\n    @hookimpl\n    def on_epoch_end(self, sate): ...",
-            "cannot be used: plugin 'bad': on_epoch_end asks for an argument 'sate' that the event does not have "
+            "cannot be used: plugin 'bad': on_epoch_end has an argument 'sate' that the event does not have "
             "(did you mean 'state'?); the event is on_epoch_end(state)",
         ),
         (
             "class Plugin:\n    def __init__(self, path): ...",
-            "cannot be used: plugin 'bad': its constructor asks for 'path'; it may take `emit`, and options whose type "
-            "is a pydantic model or a dataclass",
+            "cannot be used: plugin 'bad': its constructor has a parameter 'path'; allowed are `emit`, and options "
+            "whose type is a pydantic model or a dataclass",
         ),
         (
             "class Plugin:\n    def __init__(self, options: 'Missing'): ...",
@@ -131,7 +131,7 @@ def test_strict_makes_a_broken_plugin_an_error(site: Site) -> None:
             "class Plugin:\n    @hookimpl\n    def on_epoch_end(state): ...",
             "cannot be used: plugin 'bad': on_epoch_end is a method without `self`: put `self` before its arguments",
         ),
-        ("def Plugin(): ...", "cannot be used: plugin 'bad': what makes it returned None: return the plugin"),
+        ("def Plugin(): ...", "cannot be used: plugin 'bad': its factory returned None: return the plugin"),
         (
             "from dataclasses import field\n@dataclass\nclass Options:\n    x: int = field(default_factory=lambda: 1 / 0)\n"
             "class Plugin:\n    def __init__(self, options: Options): ...",
@@ -171,7 +171,7 @@ def test_two_plugins_of_one_name_are_an_error_before_either_is_imported(site: Si
     with pytest.raises(ConfigError) as caught:
         site.load(read_settings(site.folder, environ={"HOOKLINE_ALLOW": "twin"}))
     assert [str(fault) for fault in caught.value.faults] == [
-        "plugin 'twin': two plugins go by this name, from one-twin 1.0 and other-twin 2.0: uninstall one, or disable it "
+        "plugin 'twin': two plugins have this name, from one-twin 1.0 and other-twin 2.0: uninstall one, or disable it "
         'by disable = ["twin@other-twin"] or -p no:twin@other-twin'
     ]
     assert not sys.modules.keys() & modules

@@ -298,8 +298,8 @@ def test_a_critical_plugin_that_calls_exit_fails_the_run_by_an_error_that_names_
     with pytest.raises(HooklineError) as caught:
         emit_epochs(hookline_manager, 1)
     assert str(caught.value) == (
-        "in on_epoch_end plugin 'leaving' (acme 2.0) raised SystemExit(0). Only the owner of the process may end it: "
-        "a plugin ends a run by state.stop_reason, and a failure is an exception"
+        "in on_epoch_end plugin 'leaving' (acme 2.0) raised SystemExit(0), which would end the process. "
+        "To end the run, set state.stop_reason; to report a failure, raise an Exception"
     )
     assert other.calls == 1
 

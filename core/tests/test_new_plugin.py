@@ -67,4 +67,4 @@ def test_a_folder_that_is_there_already_is_left_alone(tmp_path: Path, capsys: py
     with pytest.raises(SystemExit) as ended:
         main(["new-plugin", "mine", "--in", str(tmp_path)])
     assert ended.value.code == 1
-    assert "hookline-mine is there already" in capsys.readouterr().err
+    assert "hookline-mine already exists" in capsys.readouterr().err

@@ -152,7 +152,7 @@ def test_plugins_are_moved_as_little_as_the_constraints_allow(names: list[str], 
         assert sort_by_constraints(names, constraints) == expected
 
 
-def test_plugins_without_wishes_are_registered_without_sorting(
+def test_plugins_that_declare_no_order_are_registered_without_sorting(
     hookline_manager: PluginManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sorts: list[int] = []

@@ -303,7 +303,7 @@ def test_options_in_the_environment_that_cannot_be_split_are_an_error(site: Site
 def test_settings_in_hookline_toml_under_tool_are_an_error(site: Site) -> None:
     write(site.folder, '[tool.hookline]\ndisable = ["x"]\n', "hookline.toml")
     assert faults(site) == [
-        "hookline.toml: tool: in hookline.toml the keys stand at the top level, not under [tool.hookline]"
+        "hookline.toml: tool: in hookline.toml the keys are at the top level, not under [tool.hookline]"
     ]
 
 
@@ -386,8 +386,8 @@ def test_a_resumed_run_has_the_options_that_it_began_with_but_for_the_command_li
     assert (options.size, options.folder, options.default_token) == (6, "there", "sesame")
     assert str(manager.implementations_of("saver")[0].schedule) == "every 9"
     assert settings.notes == [
-        "HOOKLINE_OPTIONS: saver.size is not used: the run goes on with size = 5, as recorded; change it by -o saver.size=...",
-        'pyproject.toml: tool.hookline.plugins.saver.folder is not used: the run goes on with folder = "there", as recorded; '
+        "HOOKLINE_OPTIONS: saver.size is ignored: the resumed run keeps its recorded size = 5; change it by -o saver.size=...",
+        'pyproject.toml: tool.hookline.plugins.saver.folder is ignored: the resumed run keeps its recorded folder = "there"; '
         "change it by -o saver.folder=...",
         "changed: saver.size 5 -> 6",
     ]
@@ -398,8 +398,8 @@ def test_a_secret_that_a_run_began_with_must_be_given_again(resumable: Site) -> 
     with pytest.raises(ConfigError) as caught:
         resumable.load(resumed(resumable, began_with))
     assert [str(fault) for fault in caught.value.faults] == [
-        "saver.api_key: a secret is in it, which is not written down, so a resumed run must be given it again: "
-        "-o saver.api_key=..., or in the environment or the settings"
+        "saver.api_key: contains a secret, which is not saved with the run. Set it again to resume: "
+        "-o saver.api_key=..., the environment or the config file"
     ]
     for settings in (
         resumed(resumable, began_with, "saver.api_key=S3CRET"),
@@ -411,5 +411,5 @@ def test_a_secret_that_a_run_began_with_must_be_given_again(resumable: Site) -> 
 
 
 def test_the_mask_of_a_secret_is_never_a_value(resumable: Site) -> None:
-    with pytest.raises(ConfigError, match=r"-o saver.api_key: \*{8} stands for a secret that is not shown"):
+    with pytest.raises(ConfigError, match=r"-o saver.api_key: \*{8} is a redacted secret"):
         resumable.load(resumed(resumable, {}, "saver.api_key=********"))

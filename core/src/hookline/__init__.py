@@ -1,4 +1,4 @@
-"""Hookline: a training loop that is small, and plugins that do everything else."""
+"""Hookline: a small training loop, with plugins for everything else."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # The command line imports this package at every start: torch is imported by who asks for `train`.
+    # Lazy, because the command line imports this package at every start, and `train` imports torch.
     if name == "train":
         from hookline.training.run import train
 

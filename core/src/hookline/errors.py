@@ -1,4 +1,4 @@
-"""What can go wrong between a user, their config and their plugins. Every message says where, and what to do."""
+"""Errors of plugins and configuration. Every message says where the fault is and what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ConfigFault:
-    """One thing that is wrong in the configuration."""
+    """One fault of the configuration."""
 
     where: str
     """The file and key, environment variable or command-line argument."""
@@ -36,7 +36,7 @@ class ConfigFault:
 
 
 class ConfigError(HooklineError):
-    """The configuration has faults; all of them are in the message and in `faults`."""
+    """The configuration has faults. All are in the message and in `faults`."""
 
     def __init__(self, faults: Sequence[ConfigFault]) -> None:
         self.faults = tuple(faults)
@@ -45,20 +45,20 @@ class ConfigError(HooklineError):
 
 
 class PluginError(HooklineError, PluginValidationError):
-    """A plugin cannot be used as it is."""
+    """A plugin cannot be registered or loaded."""
 
     def __init__(self, plugin: object, message: str) -> None:
         PluginValidationError.__init__(self, plugin, message)
 
 
 class DuplicatePluginError(PluginError, ValueError):
-    """Two plugins go by one name."""
+    """Two plugins have the same name."""
 
 
 class OrderError(PluginError):
-    """The order that plugins ask for cannot be had, or one that is required is missing.
+    """The order of plugins has a cycle, or a required plugin is missing.
 
-    :param among: the plugins whose wishes cannot be met.
+    :param among: the plugins that cannot be placed.
     """
 
     def __init__(self, plugin: object, message: str, among: Sequence[str] = ()) -> None:
@@ -67,10 +67,10 @@ class OrderError(PluginError):
 
 
 class EmitError(HooklineError, TypeError):
-    """An event was emitted with arguments that it does not take."""
+    """An event was emitted with unknown or missing arguments."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` for the known name nearest to `name`, or nothing when none is near."""
+    """` (did you mean 'x'?)` for the known name closest to `name`, or an empty string."""
     matches = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""

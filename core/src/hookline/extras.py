@@ -1,4 +1,4 @@
-"""Packages that only some parts need come with extras: the error for a missing one says how to install it."""
+"""Import optional packages. The error for a missing one says which extra to install."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ EXTRAS: Final = {
     "tenacity": "http",
     "torch": "torch",
 }
-"""The extra of `hookline` that brings each package."""
+"""The extra of `hookline` that installs each package."""
 
 
 class MissingExtraError(HooklineError, ImportError):
-    """A package is asked for that is not installed, or not completely."""
+    """An optional package is not installed, or cannot be imported."""
 
 
 def require(module: str, purpose: str, extra: str | None = None) -> Any:
-    """Import a module that comes with an extra.
+    """Import a module of an optional package.
 
     :param purpose: what needs it, as the subject of a sentence: "a rollout worker".
-    :param extra: the extra to name, where more than one brings the package.
+    :param extra: the extra to name in the error, if several install the package.
     """
     package = module.partition(".")[0]
     try:

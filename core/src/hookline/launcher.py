@@ -1,4 +1,4 @@
-"""The entry for functions: `main(custom_logger_fns=[...], hook_fns={...})` runs a supervised training with them.
+"""`main(custom_logger_fns=[...], hook_fns={...})`: supervised training with functions as hooks.
 
     def announce(worker, report_data):
         print("step", report_data["current_step"], "of", report_data["total_steps"])
@@ -40,13 +40,13 @@ def main(
     hook_fns: Mapping[str, Callable[..., None] | Iterable[Callable[..., None]]] | None = None,
     settings: Settings | None = None,
 ) -> Trainer:
-    """Train on a dataset, with functions called at the moments of it; returns the trainer.
+    """Train on a dataset and call functions at its events. Returns the trainer.
 
     :param policy: a torch module or a `TransformerPolicy`.
-    :param dataset: examples to learn from. Without one, a small task of Hookline's own is learnt.
+    :param dataset: examples to train on. The default is a small built-in addition task.
     :param custom_logger_fns: called with each report and its step.
-    :param hook_fns: called with the worker and the moment's report, by the names of `HOOK_NAMES`.
-    :param settings: which installed plugins are wanted, and how (default: those of this folder and environment).
+    :param hook_fns: functions by hook name (see `HOOK_NAMES`), called with the worker and the event's report.
+    :param settings: the settings of plugins (default: from this folder and the environment).
     """
     loggers, functions = check_loggers(custom_logger_fns), check_hook_functions(hook_fns or {})
     from hookline.training import Trainer

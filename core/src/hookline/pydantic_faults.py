@@ -1,4 +1,4 @@
-"""From pydantic's errors to faults that name the key and the key that was probably meant."""
+"""Convert pydantic's errors to config faults with the key and a "did you mean"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Path = Sequence[str | int]
 
 
 def field_names(model: Any) -> list[str]:
-    """The keys that a pydantic model or a dataclass takes; none for anything else."""
+    """The keys of a pydantic model or dataclass; none for other types."""
     if isinstance(model, type) and issubclass(model, BaseModel):
         return [info.alias or name for name, info in model.model_fields.items()]
     if dataclasses.is_dataclass(model):
@@ -30,10 +30,24 @@ def field_names(model: Any) -> list[str]:
 def validation_faults(
     error: ValidationError, model: Any, locate: Callable[[Path], str] = lambda path: ".".join(map(str, path))
 ) -> list[ConfigFault]:
-    """One fault for each of pydantic's errors; `locate` tells where a path of keys stands."""
+    """One fault for each of pydantic's errors. `locate` returns the source of a path of keys."""
     return [
         ConfigFault(locate(details["loc"]), _problem(details, model)) for details in error.errors(include_url=False)
     ]
+
+
+def declared_secrets(declared: Any, value: Any) -> Iterator[Any]:
+    """The parts of an unvalidated value whose declared type is a pydantic secret, such as `SecretStr`."""
+    if hasattr(declared, "get_secret_value"):
+        yield value
+    elif field_names(declared) and isinstance(value, dict):
+        for key, inner in value.items():
+            yield from declared_secrets(_model_at(declared, [key]), inner)
+    else:
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        for part in get_args(declared):
+            for inner in (value, *inside):
+                yield from declared_secrets(part, inner)
 
 
 def _problem(details: ErrorDetails, model: Any) -> str:
@@ -44,8 +58,8 @@ def _problem(details: ErrorDetails, model: Any) -> str:
         return f"unknown key {key!r}{hint}"
     if details["type"].startswith("missing"):
         return "is required"
-    problem = _lower_first(details["msg"])
-    if isinstance(details["input"], dict):  # all options at once: the message itself says which it means
+    problem = details["msg"][:1].lower() + details["msg"][1:]
+    if isinstance(details["input"], dict):  # the input is the whole table, and the message names the key
         return problem
     is_secret = any(is_secret_name(str(key)) for key in details["loc"])
     return f"{problem}, got {REDACTED if is_secret else redact(details['input'])!r}"
@@ -61,21 +75,3 @@ def _model_at(model: Any, path: Path) -> Any:
         else:
             return None
     return model
-
-
-def declared_secrets(declared: Any, value: Any) -> Iterator[Any]:
-    """The parts of `value`, which is not validated yet, that are declared as pydantic's `SecretStr` or the like."""
-    if hasattr(declared, "get_secret_value"):
-        yield value
-    elif field_names(declared) and isinstance(value, dict):
-        for key, inner in value.items():
-            yield from declared_secrets(_model_at(declared, [key]), inner)
-    else:
-        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        for part in get_args(declared):
-            for inner in (value, *inside):
-                yield from declared_secrets(part, inner)
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -138,16 +138,16 @@ def test_two_results_of_one_name_are_reported_and_not_overwritten(caplog: pytest
     context = HookContext(step=3)
     results = manager.run_hooks(context)
     (fault,) = manager.plugins.faults.faults.values()
-    assert "'loss' was returned at step 3 by another hook already" in fault.error
+    assert "another hook already returned 'loss' at step 3" in fault.error
     assert results == {"loss": 1}
-    assert any("'loss' was returned at step 3" in record.message for record in caplog.records)
+    assert any("already returned 'loss' at step 3" in record.message for record in caplog.records)
     assert not manager.plugins.faults.quarantined
 
 
 def test_a_composite_reports_two_results_of_one_name_too(caplog: pytest.LogCaptureFixture) -> None:
     composite = CompositeHook([Calling(lambda context: {"loss": 1}), Calling(lambda context: {"loss": 2})])
     assert composite.run(HookContext(step=3)) == {"loss": 1}
-    assert "'loss' was returned at step 3 by another hook already" in caplog.text
+    assert "another hook already returned 'loss' at step 3" in caplog.text
 
 
 def test_a_composite_runs_all_its_hooks_though_one_fails() -> None:
@@ -228,7 +228,7 @@ def test_a_hook_may_remove_itself_while_it_runs(worker: RolloutWorker) -> None:
 
 def test_what_is_no_hook_and_a_hook_twice_are_errors() -> None:
     manager = HookManager()
-    with pytest.raises(HooklineError, match=r"is no hook: it needs should_run\(context\) and run\(context\)"):
+    with pytest.raises(HooklineError, match=r"is not a hook: it needs should_run\(context\) and run\(context\)"):
         manager.register_hook(SimpleNamespace())
     hook = Ticking(1)
     manager.register_hook(hook)
@@ -420,7 +420,7 @@ def test_a_composite_is_one_hook_to_its_user(worker: RolloutWorker) -> None:
 
 def test_a_composite_with_something_in_it_that_is_no_hook_registers_nothing(worker: RolloutWorker) -> None:
     hook = Ticking(1)
-    for inner, expected in ((SimpleNamespace(), "is no hook"), (hook, "twice")):
+    for inner, expected in ((SimpleNamespace(), "is not a hook"), (hook, "twice")):
         with pytest.raises(HooklineError, match=expected):
             worker.register_hook(CompositeHook([hook, inner]))
     worker.run(steps=1)
@@ -497,9 +497,9 @@ def test_collisions_of_two_evaluations_are_said_once_and_counted(caplog: pytest.
     worker.register_hook(EvaluationHook(frequency=5))
     worker.register_hook(EvaluationHook(frequency=10))
     worker.run(steps=40)
-    said = [record.message for record in caplog.records if "by another hook already" in record.message]
+    said = [record.message for record in caplog.records if "another hook already" in record.message]
     assert len(said) == 1
-    assert "'inference.eval/cartpole/avg_reward' and 1 more were returned at step 10" in said[0]
+    assert "returned 'inference.eval/cartpole/avg_reward' and 1 more at step 10" in said[0]
     (fault,) = worker.plugins.faults.faults.values()
     assert fault.count == 4
 

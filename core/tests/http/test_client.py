@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ class RawServer:
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
             if self._reads:
-                self.requests.append(connection.recv(65536))
+                self.requests.append(receive(connection))
             self._behave(connection, self.done)
 
     def close(self) -> None:
@@ -51,6 +52,18 @@ class RawServer:
         self._listener.close()
         for thread in self._threads:
             thread.join()
+
+
+def receive(connection: socket.socket) -> bytes:
+    """One whole request. The client sends head and body apart, and they may arrive so."""
+    request = connection.recv(65536)
+    length = re.search(rb"content-length: (\d+)", request, re.IGNORECASE)
+    body = int(length[1]) if length else 0
+    part = request
+    while part and len(request.partition(b"\r\n\r\n")[2]) < body:
+        part = connection.recv(65536)
+        request += part
+    return request
 
 
 @pytest.fixture
@@ -86,7 +99,7 @@ def never(connection: socket.socket, done: threading.Event) -> None:
 
 def ask(url: str, seconds: float = 30.0, content: object = None) -> Any:
     with HTTPClient(url, TOKEN_VARIABLE) as client:
-        return client.ask("POST", content=content, seconds=seconds)
+        return client.request_json("POST", content=content, seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -102,20 +115,20 @@ def ask(url: str, seconds: float = 30.0, content: object = None) -> Any:
 def test_the_deadline_is_for_the_whole_request_however_slowly_bytes_come(
     serve: Callable[..., RawServer], behave: Behaviour
 ) -> None:
-    with pytest.raises(RequestError, match=r"no whole answer within 0.2 s") as caught:
+    with pytest.raises(RequestError, match=r"no complete response within 0.2 s") as caught:
         ask(serve(behave).url, seconds=0.2)
-    assert caught.value.may_pass
+    assert caught.value.is_transient
 
 
 def test_a_server_that_does_not_read_is_left_at_the_deadline(serve: Callable[..., RawServer]) -> None:
-    with pytest.raises(RequestError, match="no whole answer within 0.2 s"):
+    with pytest.raises(RequestError, match="no complete response within 0.2 s"):
         ask(serve(never, reads=False).url, seconds=0.2, content="x" * 20_000_000)
 
 
 def test_a_name_service_that_hangs_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: done.wait(60))
-    with pytest.raises(RequestError, match="no whole answer within 0.2 s"):
+    with pytest.raises(RequestError, match="no complete response within 0.2 s"):
         ask("http://a-name/", seconds=0.2)
     done.set()
 
@@ -131,12 +144,12 @@ def test_each_of_several_threads_has_a_deadline_of_its_own(serve: Callable[..., 
     server = serve(behave)
     with HTTPClient(server.url, TOKEN_VARIABLE, connections=2) as client:
         answers: list[Any] = []
-        patient = threading.Thread(target=lambda: answers.append(client.ask("GET", "/patient", seconds=60.0)))
+        patient = threading.Thread(target=lambda: answers.append(client.request_json("GET", "/patient", seconds=60.0)))
         patient.start()
         while not server.requests:
             pass
         with pytest.raises(RequestError, match="within 0.1 s"):
-            client.ask("GET", "/late", seconds=0.1)
+            client.request_json("GET", "/late", seconds=0.1)
         in_time.set()
         patient.join()
     assert answers == ["in time"]
@@ -149,13 +162,13 @@ def test_json_goes_out_and_comes_back_on_one_connection_with_the_token(
 
     def echo_twice(connection: socket.socket, done: threading.Event) -> None:
         answer("200 OK", b'{"first": 1}')(connection, done)
-        server.requests.append(connection.recv(65536))
+        server.requests.append(receive(connection))
         answer("200 OK", b'{"second": 2}')(connection, done)
 
     server = serve(echo_twice)
     with HTTPClient(f"{server.url}/base", TOKEN_VARIABLE) as client:
-        assert client.ask("POST", "/path", {"é": [1, None]}, seconds=30) == {"first": 1}
-        assert client.ask("GET", seconds=30) == {"second": 2}
+        assert client.request_json("POST", "/path", {"é": [1, None]}, seconds=30) == {"first": 1}
+        assert client.request_json("GET", seconds=30) == {"second": 2}
     first, second = (request.decode() for request in server.requests)
     assert first.startswith("POST /base/path HTTP/1.1\r\n")
     assert "authorization: Bearer t0ken\r\n" in first
@@ -168,25 +181,25 @@ def test_a_redirect_is_not_followed(serve: Callable[..., RawServer], monkeypatch
     monkeypatch.setenv(TOKEN_VARIABLE, "t0ken-for-one-server")
     elsewhere = serve(answer("200 OK"))
     server = serve(answer("307 Go", b"", f"location: {elsewhere.url}/"))
-    with pytest.raises(RequestError, match="status 307; redirects are not followed, so name the address") as caught:
+    with pytest.raises(RequestError, match="status 307; redirects are not followed: use the URL") as caught:
         ask(server.url)
-    assert (caught.value.status, caught.value.may_pass) == (307, False)
+    assert (caught.value.status, caught.value.is_transient) == (307, False)
     assert elsewhere.requests == []
 
 
 @pytest.mark.parametrize(
-    ("status", "may_pass"),
+    ("status", "is_transient"),
     [(400, False), (404, False), (408, True), (409, True), (425, True), (429, True), (500, True), (503, True)],
 )
 def test_a_status_says_whether_it_may_pass_and_what_the_server_said(
-    serve: Callable[..., RawServer], status: int, may_pass: bool
+    serve: Callable[..., RawServer], status: int, is_transient: bool
 ) -> None:
     server = serve(answer(f"{status} No", b"  too   many\r\nof you", "retry-after: 7"))
     with pytest.raises(RequestError) as caught:
         ask(server.url)
     assert str(caught.value) == f"status {status}: too many of you"
     error = caught.value
-    assert (error.status, error.may_pass, error.retry_after) == (status, may_pass, 7.0)
+    assert (error.status, error.is_transient, error.retry_after) == (status, is_transient, 7.0)
 
 
 def test_a_refused_token_names_its_variable_and_an_echo_of_it_is_not_repeated(
@@ -208,24 +221,24 @@ def test_the_content_of_a_refusal_is_not_waited_for(serve: Callable[..., RawServ
 def test_where_only_the_status_counts_an_endless_content_is_left(serve: Callable[..., RawServer]) -> None:
     server = serve(drip(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n"))
     with HTTPClient(server.url, TOKEN_VARIABLE) as client:
-        client.tell(b"{}", seconds=30.0, headers={"idempotency-key": "k"})
+        client.post(b"{}", seconds=30.0, headers={"idempotency-key": "k"})
     assert b"idempotency-key: k\r\n" in server.requests[0]
 
 
 def test_an_answer_that_is_too_long_is_an_error(
     serve: Callable[..., RawServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hookline.http.client.LONGEST_ANSWER", 1000)
+    monkeypatch.setattr("hookline.http.client.MAX_BODY_BYTES", 1000)
     server = serve(drip(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"40\r\n" + b" " * 64 + b"\r\n"))
-    with pytest.raises(RequestError, match="the answer is longer than 1000 bytes"):
+    with pytest.raises(RequestError, match="the response is longer than 1000 bytes"):
         ask(server.url)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"\xff\xfe", b"[" * 200_000, b"9" * 5000])
 def test_what_is_no_json_is_an_error_that_will_not_pass(serve: Callable[..., RawServer], body: bytes) -> None:
-    with pytest.raises(RequestError, match="the answer is not JSON") as caught:
+    with pytest.raises(RequestError, match="the response is not JSON") as caught:
         ask(serve(answer("200 OK", body)).url)
-    assert not caught.value.may_pass
+    assert not caught.value.is_transient
 
 
 @pytest.mark.parametrize(
@@ -237,7 +250,7 @@ def test_a_server_that_speaks_no_http_is_an_error_that_may_pass(
 ) -> None:
     with pytest.raises(RequestError, match="RemoteProtocolError|ReadError") as caught:
         ask(serve(behave).url)
-    assert caught.value.may_pass
+    assert caught.value.is_transient
 
 
 def test_an_address_that_is_refused_is_not_connected_to(serve: Callable[..., RawServer]) -> None:
@@ -250,5 +263,5 @@ def test_an_address_that_is_refused_is_not_connected_to(serve: Callable[..., Raw
         HTTPClient(server.url, TOKEN_VARIABLE, check_address=refuse) as client,
         pytest.raises(PermissionError, match=r"not to 127\.0\.0\.1"),
     ):
-        client.ask("GET", seconds=30)
+        client.request_json("GET", seconds=30)
     assert server.requests == []

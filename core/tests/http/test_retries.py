@@ -29,7 +29,7 @@ class Failing:
 
 
 def passing(retry_after: float | None = None) -> RequestError:
-    return RequestError("busy", may_pass=True, retry_after=retry_after)
+    return RequestError("busy", is_transient=True, retry_after=retry_after)
 
 
 def test_a_failure_that_may_pass_is_tried_again_and_another_is_not() -> None:
@@ -42,7 +42,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_another_is_not() -> None:
 
 
 def test_the_last_failure_is_raised_when_all_attempts_are_used_up() -> None:
-    call = Failing(passing(), passing(), RequestError("the last", may_pass=True), passing())
+    call = Failing(passing(), passing(), RequestError("the last", is_transient=True), passing())
     with pytest.raises(RequestError, match="the last"):
         with_retries(call, AT_ONCE, attempts=3)
 
@@ -69,7 +69,7 @@ def test_a_pause_ends_when_stopped_and_no_attempt_follows() -> None:
     stopped = threading.Event()
     call = Failing(passing(retry_after=3000.0))
     threading.Timer(0.05, stopped.set).start()
-    with pytest.raises(RequestError, match="it was stopped before it was answered"):
+    with pytest.raises(RequestError, match="stopped before there was a response"):
         with_retries(call, AT_ONCE, stopped=stopped)
     assert len(call.calls) == 1
 

@@ -91,22 +91,22 @@ def test_an_unknown_hook_is_an_error_with_the_nearest() -> None:
 
 
 def test_what_cannot_be_called_is_an_error() -> None:
-    with pytest.raises(UnknownHookError, match="pre_training_hook: 'beep' is no function that can be called"):
+    with pytest.raises(UnknownHookError, match="pre_training_hook: 'beep' is not a function"):
         run(hook_fns={"pre_training_hook": ["beep"]})
-    with pytest.raises(HooklineError, match="custom_logger_fns: None is no function that can be called"):
+    with pytest.raises(HooklineError, match="custom_logger_fns: None is not a function"):
         run(custom_logger_fns=[None])
 
 
 def test_one_function_in_place_of_a_list_is_an_error_that_says_what_to_write() -> None:
     def log(report_data: dict[str, Any], step: int) -> None: ...
 
-    with pytest.raises(HooklineError, match=r"custom_logger_fns is a list of functions: write \[log\]"):
+    with pytest.raises(HooklineError, match=r"custom_logger_fns must be a list of functions: write \[log\]"):
         run(custom_logger_fns=log)
-    with pytest.raises(HooklineError, match="custom_logger_fns is a list of functions, not 3"):
+    with pytest.raises(HooklineError, match="custom_logger_fns must be a list of functions, not 3"):
         run(custom_logger_fns=3)
-    with pytest.raises(UnknownHookError, match="hook_fns is a dictionary of functions by the name of their hook, not"):
+    with pytest.raises(UnknownHookError, match="hook_fns must be a dictionary of functions by hook name, not"):
         run(hook_fns=[log])
-    with pytest.raises(UnknownHookError, match="pre_training_hook: 3 is no function that can be called, nor a list of"):
+    with pytest.raises(UnknownHookError, match="pre_training_hook: 3 is not a function or a list of"):
         run(hook_fns={"pre_training_hook": 3})
 
 

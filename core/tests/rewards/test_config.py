@@ -27,7 +27,7 @@ def test_all_faults_are_reported_at_once() -> None:
         ({"accuracy_weight": float("nan")}, "RewardConfig.accuracy_weight: must be a finite number, got nan"),
         ({"accuracy_weight": 10**400}, "RewardConfig.accuracy_weight: must be a finite number, got 10000"),
         ({"target_length": 2.5}, "RewardConfig.target_length: must be a whole number of at least 1, got 2.5"),
-        ({"keywords": ["cat", ""]}, "RewardConfig.keywords: has '', which is no word to look for"),
+        ({"keywords": ["cat", ""]}, "RewardConfig.keywords: has '': every keyword must be a non-empty string"),
         ({"on_failure": "ignore"}, "RewardConfig.on_failure: must be 'raise' or 'not_applicable', got 'ignore'"),
         ({"custom_weights": {"own": -1}}, r"RewardConfig.custom_weights\['own'\]: must be at least 0.0, got -1"),
         ({"external_rm_url": "ftp://host/x"}, "external_rm_url: must be an http or https URL with a host"),

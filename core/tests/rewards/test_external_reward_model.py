@@ -264,8 +264,8 @@ def test_after_all_retries_it_can_be_not_applicable_and_is_never_made_up(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html>busy</html>", "the answer is not JSON"),
-        (b"\xff\xfe\xfd", "the answer is not JSON"),
+        (b"<html>busy</html>", "the response is not JSON"),
+        (b"\xff\xfe\xfd", "the response is not JSON"),
         (b"[0.5, 0.5]", 'the answer has no list of "rewards"'),
         (b'{"rewards": 0.5}', 'the answer has no list of "rewards"'),
         (b'{"rewards": [0.5]}', "the answer gave 1 scores for 2 episodes"),
@@ -273,8 +273,8 @@ def test_after_all_retries_it_can_be_not_applicable_and_is_never_made_up(
         (b'{"rewards": [0.5, Infinity]}', r"the answer, episode 1: the score must be in 0\.\.1, got inf"),
         (b'{"rewards": [0.5, 1e999]}', r"the answer, episode 1: the score must be in 0\.\.1, got inf"),
         (b'{"rewards": [0.5, 1' + b"0" * 400 + b"]}", r"episode 1: the score must be a number in 0\.\.1, got 100000"),
-        (b'{"rewards": [0.5, 1' + b"0" * 5000 + b"]}", "the answer is not JSON"),
-        (b"[" * 100_000, "the answer is not JSON"),
+        (b'{"rewards": [0.5, 1' + b"0" * 5000 + b"]}", "the response is not JSON"),
+        (b"[" * 100_000, "the response is not JSON"),
         (b'{"rewards": [0.5, 7]}', r"the answer, episode 1: the score must be in 0\.\.1, got 7\.0"),
         (b'{"rewards": [0.5, "0.5"]}', 'the "rewards" of the answer must be numbers or null'),
         (b'{"rewards": [0.5, true]}', 'the "rewards" of the answer must be numbers or null'),
@@ -292,7 +292,7 @@ def test_nonsense_is_an_error_and_is_not_asked_for_again(server: RewardServer, c
 
 def test_an_answer_that_is_compressed_though_nothing_asked_for_it_is_an_error(server: RewardServer) -> None:
     server.answer = lambda found: (200, {"Content-Encoding": "gzip"}, gzip.compress(rewards_answer([0.5])[2]))
-    with pytest.raises(RewardError, match="the answer is not JSON"):
+    with pytest.raises(RewardError, match="the response is not JSON"):
         ask(server.url, episodes(1))
     assert server.requests[0][1]["accept-encoding"] == "identity"
 
@@ -303,7 +303,7 @@ def test_a_server_that_hangs_is_left_after_the_timeout(server: RewardServer) -> 
         return score_by_response(found)
 
     server.answer = hang
-    with pytest.raises(RewardError, match=r"no whole answer within 0.2 s"):
+    with pytest.raises(RewardError, match=r"no complete response within 0.2 s"):
         ask(server.url, episodes(1), external_rm_timeout=0.2, external_rm_retries=1)
     assert len(server.requests) == 2
     server.released.set()
@@ -325,7 +325,7 @@ def test_a_server_that_drips_its_headers_or_its_answer_is_left_after_the_timeout
         thread = threading.Thread(target=drip)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        with pytest.raises(RewardError, match=r"no whole answer within 0.3 s"):
+        with pytest.raises(RewardError, match=r"no complete response within 0.3 s"):
             ask(url, episodes(1), external_rm_timeout=0.3, external_rm_retries=0)
         done.set()
         thread.join()

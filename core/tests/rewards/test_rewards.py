@@ -171,7 +171,7 @@ def test_dictionaries_are_not_changed() -> None:
             {"response": "r", "keywords": "cat"},
             r"episode 1: metadata\['keywords'\] must be a list of strings, got 'cat'",
         ),
-        ({"response": "r", "keywords": [" "]}, r"episode 1: metadata\['keywords'\] has ' ', which is no word"),
+        ({"response": "r", "keywords": [" "]}, r"episode 1: metadata\['keywords'\] has ' ': every keyword"),
         ({"response": "r", "answer": [1]}, "episode 1: its answer must be a string or a number, got list"),
         ({"response": "r", "logprobs": ["x"]}, "episode 1: its log-probabilities cannot be read as numbers"),
         ({"response": "r", "logprobs": [math.nan]}, "episode 1: log-probabilities must be numbers of at most 0"),
@@ -237,7 +237,7 @@ def test_the_debug_log_says_what_was_done(compiled: bool, caplog: pytest.LogCapt
     library = "MLX" if compiled else "NumPy"
     assert re.search(rf"rewarded a batch of 2 episodes by {library} in [\d.]+ ms: from 0\.\d+ to 0\.\d+, mean", text)
     assert "rewarded a batch of 1 episodes by" in text
-    assert "verified 2 episodes: all together: 1 pass, 0 warning, 1 fail; short: 1 pass, 0 warning, 1 fail" in text
+    assert "verified 2 episodes: combined: 1 pass, 0 warning, 1 fail; short: 1 pass, 0 warning, 1 fail" in text
     assert "accepted 1 of 2 episodes" in text
     assert "accepted 1 of 1 episodes" in text
     assert f"3 rewards: shape (3,), dtype {'mlx.core.float32' if compiled else 'float64'}" in text

@@ -95,7 +95,7 @@ def test_a_third_partys_verifier_is_found_by_its_entry_point(install: Install) -
     ("variable", "value", "reason"),
     [
         ("HOOKLINE_DISABLE", "verify-shouting", "by HOOKLINE_DISABLE"),
-        ("HOOKLINE_ALLOW", "checkpoint", "not among those allowed by HOOKLINE_ALLOW"),
+        ("HOOKLINE_ALLOW", "checkpoint", "not allowed by HOOKLINE_ALLOW"),
     ],
 )
 def test_a_verifier_that_is_disabled_or_not_allowed_is_an_error_and_is_not_imported(
@@ -112,7 +112,7 @@ def test_a_verifier_that_is_disabled_or_not_allowed_is_an_error_and_is_not_impor
 def test_two_distributions_with_one_verifier_are_an_error_and_neither_is_imported(install: Install) -> None:
     install("shouting", SHOUTING, {"verify-shouting": "shouting:Shouting"})
     install("shouting-too", SHOUTING, {"verify-shouting": "shouting_too:Shouting"})
-    with pytest.raises(RewardError, match=r"two plugins go by this name, 'verify-shouting' \(shouting 1.0\) and .*too"):
+    with pytest.raises(RewardError, match=r"two plugins have this name, 'verify-shouting' \(shouting 1.0\) and .*too"):
         create_custom_verifier_pipeline([{"type": "shouting"}])
     assert "shouting" not in sys.modules
 
@@ -174,7 +174,7 @@ def test_a_bad_custom_config_is_named(install: Install, config: Any, error: type
 
 
 def test_an_empty_pipeline_is_an_error() -> None:
-    with pytest.raises(RewardError, match="the pipeline has no verifier: name one or more"):
+    with pytest.raises(RewardError, match="the pipeline has no verifier: give at least one"):
         create_custom_verifier_pipeline([])
 
 
@@ -277,8 +277,8 @@ class Returning:
     ("result", "message"),
     [
         ([], "plugin 'odd': verify_episodes must return reports by the verifier's name, got list"),
-        ({"own": []}, "verifier 'own' of plugin 'odd' gave 0 reports for 1 episodes"),
-        ({"own": 5}, "verifier 'own' of plugin 'odd' must give one report for each episode, got int"),
+        ({"own": []}, "verifier 'own' of plugin 'odd' returned 0 reports for 1 episodes"),
+        ({"own": 5}, "verifier 'own' of plugin 'odd' must return one report for each episode, got int"),
         ({"own": [0.5]}, "verifier 'own' of plugin 'odd', episode 0: must be a VerificationReport, or None"),
         ({"own": [VerificationReport(score=1.5)]}, r"episode 0: the score must be a number in 0\.\.1, got 1\.5"),
         ({"own": [VerificationReport(score=math.inf)]}, r"episode 0: the score must be a number in 0\.\.1, got inf"),

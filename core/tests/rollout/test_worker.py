@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hookline import PluginManager
-from hookline.plugin_manager.registry import DuplicateOfferError
+from hookline.plugin_manager.registry import DuplicateNameError
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.environments import cartpole
 from hookline.rollout.environments.cartpole import CARTPOLE, CartPoleState
@@ -219,7 +219,7 @@ def test_an_environment_that_two_plugins_offer_is_an_error_that_names_both(hookl
 
     hookline_manager.register(One())
     hookline_manager.register(Two())
-    with pytest.raises(DuplicateOfferError, match="plugin 'Two' and plugin 'One' both give an environment 'maze'"):
+    with pytest.raises(DuplicateNameError, match="plugin 'Two' and plugin 'One' both register an environment 'maze'"):
         RolloutWorker(quiet(), hookline_manager)
 
 

@@ -59,7 +59,7 @@ def test_a_second_run_does_not_mix_with_the_first(tmp_path: Path) -> None:
     with open_session(tmp_path / "run", settings=NO_PLUGINS):
         pass
     with (
-        pytest.raises(RunFolderError, match=r"run holds a run already: go on with it by --resume .*another folder"),
+        pytest.raises(RunFolderError, match=r"run holds a run already: resume it by --resume .*another folder"),
         open_session(tmp_path / "run", settings=NO_PLUGINS),
     ):
         pass
@@ -195,7 +195,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_and_says_
         pass
     with Session(hookline_manager, TrainerState(run_dir=tmp_path / "run", resume=True)) as session:
         assert session.start_epoch == 0
-    assert "there is nothing to resume from" in caplog.text
+    assert "nothing to resume from" in caplog.text
 
 
 def test_a_run_that_cannot_be_resumed_keeps_the_config_that_it_has(
@@ -222,7 +222,7 @@ def test_a_run_that_cannot_be_resumed_keeps_the_config_that_it_has(
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(RunFolderError, match=r"the run's folder .*file/run cannot be made: Not a directory"),
+        pytest.raises(RunFolderError, match=r"the run's folder .*file/run cannot be created: Not a directory"),
         open_session(tmp_path / "file" / "run", settings=NO_PLUGINS),
     ):
         pass
@@ -231,9 +231,9 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("x" * 300, "xx cannot be made: File name too long"),
-        ("a\0b", r"a\\0b cannot be made: embedded null byte"),
-        ("file", "file cannot be made: File exists"),
+        ("x" * 300, "xx cannot be created: File name too long"),
+        ("a\0b", r"a\\0b cannot be created: embedded null byte"),
+        ("file", "file cannot be created: File exists"),
     ],
     ids=["long", "NUL", "file"],
 )

@@ -192,7 +192,7 @@ def test_a_plugin_that_changes_a_type_in_the_state_is_named(
     with pytest.raises(
         StateTypeError,
         match=r"in on_epoch_end a plugin set state.epoch to 'the last', a str; it must stay a int. "
-        r"Called were: 'meddler'. A plugin writes to state.shared, under its own name.",
+        r"Plugins called: 'meddler'. Plugins write to state.shared, under their own name.",
     ):
         supervised().train()
 
@@ -208,7 +208,7 @@ def test_a_reason_to_stop_that_is_no_text_is_named(
     hookline_manager.register(Meddler(), "meddler")
     with pytest.raises(
         StateTypeError,
-        match=r"in on_epoch_end a plugin set state.stop_reason to 7, a int; it must be a str, or None. Called were: 'medd",
+        match=r"in on_epoch_end a plugin set state.stop_reason to 7, a int; it must be a str, or None. Plugins called: 'medd",
     ):
         supervised().train()
 

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from hookline import PluginManager, hookimpl
-from hookline.plugin_manager.registry import DuplicateOfferError
+from hookline.plugin_manager.registry import DuplicateNameError
 from hookline.testing import EventRecorder
 from hookline.training import Loss, Trainer
 from hookline.training.errors import TrainerConfigError, UnknownLossError
@@ -46,14 +46,14 @@ def test_a_name_that_two_plugins_give_is_an_error_that_names_both(hookline_manag
     hookline_manager.register(Offers(entropy=Entropy), "one")
     hookline_manager.register(Offers(entropy=Entropy), "two")
     with pytest.raises(
-        DuplicateOfferError, match="plugin '(one|two)' and plugin '(one|two)' both give a loss 'entropy'"
+        DuplicateNameError, match="plugin '(one|two)' and plugin '(one|two)' both register a loss 'entropy'"
     ):
         known_losses(hookline_manager)
 
 
 def test_a_plugin_cannot_take_the_name_of_a_loss_that_ships_with_hookline(hookline_manager: PluginManager) -> None:
     hookline_manager.register(Offers(grpo=Entropy), "one")
-    with pytest.raises(DuplicateOfferError, match="hookline itself and plugin 'one' both give a loss 'grpo'"):
+    with pytest.raises(DuplicateNameError, match="hookline itself and plugin 'one' both register a loss 'grpo'"):
         known_losses(hookline_manager)
 
 

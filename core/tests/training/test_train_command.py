@@ -46,7 +46,7 @@ hung_up = task(lambda: os.kill(os.getpid(), signal.SIGHUP))
 @pytest.mark.parametrize(
     ("task", "code", "said"),
     [
-        ("fails", 1, "the run has failed."),
+        ("fails", 1, "the run failed."),
         ("terminated", 128 + signal.SIGTERM, "terminated by SIGTERM."),
         ("hung_up", 128 + signal.SIGHUP, "terminated by SIGHUP."),
     ],
@@ -64,7 +64,7 @@ def test_a_run_that_ends_early_says_how_to_go_on_without_its_secrets(
     assert caught.value.code == code
     errors = capsys.readouterr().err
     command = f"hookline train {name} --run-dir {folder} --resume --epochs 3 {' '.join(started)}"
-    assert f"{said} Go on with {command} 'status.component=http://********@host/'\n" in errors
+    assert f"{said} Resume it with: {command} 'status.component=http://********@host/'\n" in errors
 
 
 def test_a_run_that_never_began_says_nothing_of_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +74,7 @@ def test_a_run_that_never_began_says_nothing_of_going_on(tmp_path: Path, capsys:
         main(["train", "addition", "--run-dir", str(tmp_path)])
     errors = capsys.readouterr().err
     assert "holds a run already" in errors
-    assert "Go on with hookline" not in errors
+    assert "Resume it with" not in errors
 
 
 FAULTY = {

@@ -131,8 +131,8 @@ def test_a_server_that_is_busy_or_unwell_is_asked_again_for_the_same_evaluation(
     [
         ((401, {"error": "wrong"}), "status 401"),
         ((302, {}), "status 302"),
-        ((200, b"<html>"), "the answer is not JSON"),
-        ((200, [1]), "which is not an object"),
+        ((200, b"<html>"), "the response is not JSON"),
+        ((200, [1]), "which is no object"),
         ((200, {"state": "failed", "error": "no such lesson"}), "could not evaluate .*: no such lesson"),
         ((200, {"state": "done", "result": {"scores": [1.0]}}), "has no scores by name"),
         (
@@ -158,7 +158,7 @@ def test_what_is_no_result_is_an_error_at_once(server: Server, reply: Reply, mes
 def test_a_server_that_hangs_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "CALL_SECONDS", 0.1)
     server.replies = [(202, {"state": "running"}), (200, "hang")]
-    with pytest.raises(EvaluationError, match="no whole answer within 0.1 s|gave no result"):
+    with pytest.raises(EvaluationError, match="no complete response within 0.1 s|gave no result"):
         evaluate(server, timeout=1.0).outcome()
 
 

@@ -1,4 +1,4 @@
-"""Puts the commands together: our own, and those that plugins bring."""
+"""The `hookline` command: its own subcommands, and those of plugins."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         errors.print("\n".join(lines), style="red", markup=False, soft_wrap=True)
         sys.exit(1)
     except SystemExit as end:
-        if isinstance(end.code, str):  # which the interpreter would print as it is
+        if isinstance(end.code, str):  # the interpreter would print it unredacted
             sys.exit(redact_text(end.code))
         raise
     except Exception as error:
-        print_traceback(error)  # not by the interpreter's hook, in whose place wandb has put its own
+        print_traceback(error)  # redacted; sys.excepthook may be wandb's
         sys.exit(1)
 
 
 def _add_plugin_commands(app: App, tokens: Sequence[str], errors: Console) -> None:
-    """Ask the plugins, which means importing them. One with a fault is reported and takes no other command away."""
+    """Import the plugins and add their commands. A faulty plugin is reported; the other commands stay available."""
 
     def report(problem: object) -> None:
         errors.print(f"hookline: {redact_text(str(problem))}", style="yellow", markup=False, soft_wrap=True)
@@ -75,25 +75,25 @@ def _add_plugin_commands(app: App, tokens: Sequence[str], errors: Console) -> No
     owners: dict[str, PluginRecord] = {}
     for record in loader.records:
         if record.state == "active":
-            with record.blamed("brings no commands"):
+            with record.fails_on_error("has no usable commands"):
                 _add_commands(app, record, _commands_of(record, loader.manager), owners)
     for fault in loader.faults:
         report(fault)
     for record in loader.failed():
         if not isinstance(record.error, ConfigError):
             report(f"plugin {record.installed} {record.reason}; it is left out")
-    is_command = bool(tokens) and not tokens[0].startswith("-")  # help and version are always to be had
+    is_command = bool(tokens) and not tokens[0].startswith("-")  # help and version always work
     if is_command and loader.settings.strict and loader.failed():
-        raise HooklineError("plugins have failed, and strict = true")
+        raise HooklineError("plugins failed to load, and strict = true")
 
 
 def _commands_of(record: PluginRecord, manager: PluginManager) -> Mapping[str, Callable[..., Any]]:
-    """What one plugin brings. It is asked alone, so that its error is reported here, whatever its policy is."""
-    commands = manager.ask("register_commands", record.name)
+    """The commands of one plugin. It is called alone, so that its error is raised here, whatever its policy."""
+    commands = manager.call_one("register_commands", record.name)
     if commands is None:
         return {}
     if not isinstance(commands, Mapping) or not all(isinstance(name, str) for name in commands):
-        raise PluginError(None, f"register_commands must return functions by name, not {commands!r}")
+        raise PluginError(None, f"register_commands must return a dictionary of functions by name, not {commands!r}")
     return commands
 
 
@@ -103,14 +103,14 @@ def _add_commands(
     for name, function in commands.items():
         if name in app:
             owner = f"plugin {owners[name].installed}" if name in owners else "hookline itself"
-            raise PluginError(None, f"it brings a command {name!r}, which {owner} has already")
+            raise PluginError(None, f"its command {name!r} is already a command of {owner}")
         command = App(name=name)
         command.default(function)
-        command.assemble_argument_collection()  # what is wrong with its parameters shows here, not in `--help`
+        command.assemble_argument_collection()  # raises here, not in `--help`, if its parameters are invalid
         owners[name] = record
         app.command(command)
 
 
 def _plugin_arguments(tokens: Sequence[str]) -> list[str]:
-    """The values of `-p`, read before the command is known, so that a disabled plugin is not even imported."""
+    """The values of `-p`, read before the command is parsed, so that a disabled plugin is not imported."""
     return [value for flag, value in itertools.pairwise(tokens) if flag == "-p"]

@@ -1,4 +1,4 @@
-"""`hookline hooks`: the event reference, made from the hookspecs."""
+"""`hookline hooks`: the event reference, generated from the hookspecs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hooks(event: str | None = None, /, *, markdown: Annotated[bool, Parameter(ne
     Parameters
     ----------
     event
-        Show all about this one.
+        Show the details of this event.
     markdown
         Print the whole reference as Markdown.
     """
@@ -58,10 +58,10 @@ def events_as_markdown() -> str:
     lines = [
         "# Events",
         "",
-        "Every moment of a run that a plugin can implement, by phase. This page is generated from the hookspecs by",
+        "Every event that a plugin can implement, by phase. This page is generated from the hookspecs by",
         "`make docs`; `hookline hooks EVENT` shows the same in a terminal.",
         "",
-        "| kind | what becomes of results |",
+        "| kind | results |",
         "|---|---|",
         *(f"| {kind} | {meaning} |" for kind, meaning in KINDS.items()),
         "",
@@ -108,11 +108,11 @@ def _clock(event: Event) -> str:
 
 
 def _table(events: list[Event]) -> Table:
-    table = Table(caption="hookline hooks EVENT shows all about one", caption_justify="left")
+    table = Table(caption="hookline hooks EVENT shows the details of one", caption_justify="left")
     table.add_column("event", no_wrap=True)
     table.add_column("kind")
     table.add_column("clock")
-    table.add_column("what it says")
+    table.add_column("summary")
     for phase, members in itertools.groupby(events, key=lambda event: event.phase):
         table.add_section()
         table.add_row(f"[bold]{phase}[/]")

@@ -1,4 +1,4 @@
-"""`hookline plugins`: what is installed, what is on, and why the rest is not."""
+"""`hookline plugins`: the installed plugins, their state, and why some are not active."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def plugins(
     plugin: Annotated[tuple[str, ...], Parameter(name="-p", negative="")] = (),
     option: Annotated[tuple[str, ...], Parameter(name="-o", negative="")] = (),
 ) -> None:
-    """Show the installed plugins: which are active, which are not and why.
+    """Show the installed plugins, and why some are not active.
 
     Parameters
     ----------
     hook
         Only plugins that implement this event, in the order in which they are called.
     as_json
-        Print JSON for another program.
+        Print JSON.
     plugin
         Turn a plugin off (`-p no:NAME`) or on (`-p NAME`), as for a run.
     option
@@ -62,7 +62,7 @@ def plugins(
 def _load(
     manager: PluginManager, plugin_arguments: Sequence[str], option_arguments: Sequence[str]
 ) -> tuple[list[PluginListing], list[str]]:
-    """Load plugins as a run would, but go on when something is wrong and tell it in the end."""
+    """Load plugins as a run would, but collect problems instead of raising them."""
     loader = PluginLoader(manager, read_settings(plugin_arguments=plugin_arguments, option_arguments=option_arguments))
     loader.prepare()
     loader.register()
@@ -79,7 +79,7 @@ def _in_call_order(manager: PluginManager, event: str, listings: Sequence[Plugin
 
 def _print(listings: Sequence[PluginListing], problems: Sequence[str]) -> None:
     console = Console()
-    # Few columns, with several lines each: this has to fit a terminal of 80.
+    # Few columns, with several lines each, to fit a terminal of 80 columns.
     table = Table(show_lines=True)
     for heading in ("plugin", "state", "events", "order and options"):
         table.add_column(heading, overflow="fold")
@@ -93,7 +93,7 @@ def _print(listings: Sequence[PluginListing], problems: Sequence[str]) -> None:
     if listings:
         console.print(table)
     else:
-        console.print("No plugin is installed, or none implements that event. `hookline new-plugin NAME` starts one.")
+        console.print("No plugin is installed, or none implements that event. `hookline new-plugin NAME` creates one.")
     for listing in listings:
         if listing.reason:
             verb = "has" if listing.state == "failed" else "is"
@@ -107,8 +107,8 @@ def _state(listing: PluginListing) -> str:
 
 
 def _order(listing: PluginListing) -> list[str]:
-    said = {"after": listing.after, "before": listing.before, "requires": listing.requires}
-    return [f"{relation} {', '.join(names)}" for relation, names in said.items() if names]
+    relations = {"after": listing.after, "before": listing.before, "requires": listing.requires}
+    return [f"{relation} {', '.join(names)}" for relation, names in relations.items() if names]
 
 
 def _options(listing: PluginListing) -> list[str]:

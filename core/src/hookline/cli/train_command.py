@@ -1,4 +1,4 @@
-"""`hookline train TASK`, and what it prints at the end of a run."""
+"""`hookline train TASK`, and the summary printed at the end of a run."""
 
 from __future__ import annotations
 
@@ -30,46 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["print_outcome", "train"]
 
 EVALUATIONS: Final = ("eval", "inference.eval")
-"""Where the scores of a lesson are looked for: the evaluation plugin's, then the rollout worker's own."""
-
-
-def print_outcome(trainer: Trainer, folder: Path, console: Console) -> None:
-    state = trainer.state
-    of_all = f" of {state.total_epochs}" if state.epoch + 1 != state.total_epochs else ""
-    console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1}{of_all} epochs, {state.step:,} gradient steps")
-    if state.stop_reason is not None:
-        console.print(f"ended early: {escape(redact_text(state.stop_reason))}")
-    if trainer.worker is not None:
-        if trainer.worker.is_complete:
-            console.print("complete: all lessons have graduated")
-        console.print(_lessons(trainer.worker.curriculum, state.eval_scores))
-    console.print(f"files    {escape(str(folder))}", soft_wrap=True)
-    if (folder / "report.html").exists():
-        console.print(f"report   {escape(str(folder / 'report.html'))}", soft_wrap=True)
-
-
-def _lessons(curriculum: Curriculum, scores: Mapping[str, float]) -> Table:
-    table = Table()
-    table.add_column("lesson")
-    table.add_column("standing")
-    for heading in ("success in training", "success in evaluation", "mean reward"):
-        table.add_column(heading, justify="right")
-    for name, standing in curriculum.standings.items():
-        success = _score(scores, name, "success_rate")
-        reward = _score(scores, name, "mean_reward", "avg_reward")
-        table.add_row(
-            escape(name),
-            "graduated" if standing.graduated else "being learnt" if standing.unlocked else "locked",
-            "-" if standing.success is None else f"{standing.success:.0%}",
-            "-" if success is None else f"{success:.0%}",
-            "-" if reward is None else f"{reward:.4g}",
-        )
-    return table
-
-
-def _score(scores: Mapping[str, float], lesson: str, *names: str) -> float | None:
-    keys = [f"{evaluation}/{lesson}/{name}" for evaluation in EVALUATIONS for name in names]
-    return next((scores[key] for key in keys if key in scores), None)
+"""Prefixes of evaluation scores: the evaluation plugin's, then the rollout worker's."""
 
 
 def train(
@@ -88,26 +49,26 @@ def train(
     Parameters
     ----------
     task
-        `arithmetic`, `cartpole`, another that a plugin brings, or `path/to/file.py:NAME` for one of your own. With
-        `--resume` it may be left out.
+        `arithmetic`, `cartpole`, the task of a plugin, or `path/to/file.py:NAME` for your own. May be left out with
+        `--resume`.
     run_dir
         The run's folder; by default a new one in `runs/`.
     epochs
-        How many epochs to train, in place of the task's own number.
+        How many epochs to train; the default is the task's own number.
     seed
-        What all randomness of the run is drawn from.
+        The seed of all random numbers of the run.
     resume
-        Go on with the run in `--run-dir`, from its newest valid checkpoint and with the config that is recorded there,
-        but for what is said otherwise here.
+        Resume the run in `--run-dir` from its newest valid checkpoint, with its recorded config. Other arguments
+        override the config.
     plugin
         Turn a plugin off (`-p no:NAME`) or on (`-p NAME`).
     option
         Set an option of a plugin (`-o PLUGIN.KEY=VALUE`).
     profile_plugins
-        Measure what each plugin costs: a table in the end, and a trace for Perfetto in the run's folder.
+        Measure the time of each plugin: prints a table, and writes a trace for Perfetto to the run's folder.
     """
     if resume and run_dir is None:
-        raise HooklineError("--resume needs --run-dir, the folder of the run to go on with")
+        raise HooklineError("--resume needs --run-dir, the folder of the run to resume")
     recorded = read_config(run_dir) if run_dir is not None and resume and (run_dir / CONFIG).exists() else {}
     task = task or _recorded_task(recorded, run_dir)
     folder = run_dir or _new_folder(task)
@@ -128,12 +89,12 @@ def train(
         console.print(text, soft_wrap=True, markup=False)
 
     if recorded:
-        for line in _what_is_resumed(folder, recorded, changes, settings):
+        for line in _resume_notes(folder, recorded, changes, settings):
             say(line)
     run_task = _import_training(say)
     began = Began()
     command = ["hookline", "train", task, "--run-dir", str(folder), "--resume"]
-    hint = _how_to_go_on(folder, [*command, *_arguments(changes, plugin, option, profile_plugins)])
+    hint = _resume_hint(folder, [*command, *_arguments(changes, plugin, option, profile_plugins)])
     try:
         trainer = run_task(
             task, run_dir=folder, resume=resume, settings=settings, profile=profile_plugins, hooks=[began], **changes
@@ -146,21 +107,60 @@ def train(
         raise
     except Exception:
         if began:
-            say(f"the run has failed. {hint()}")
+            say(f"the run failed. {hint()}")
         raise
     if trainer.ranks.rank == 0:
         print_outcome(trainer, folder, Console(highlight=False))
 
 
+def print_outcome(trainer: Trainer, folder: Path, console: Console) -> None:
+    state = trainer.state
+    of_all = f" of {state.total_epochs}" if state.epoch + 1 != state.total_epochs else ""
+    console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1}{of_all} epochs, {state.step:,} gradient steps")
+    if state.stop_reason is not None:
+        console.print(f"ended early: {escape(redact_text(state.stop_reason))}")
+    if trainer.worker is not None:
+        if trainer.worker.is_complete:
+            console.print("complete: all lessons have graduated")
+        console.print(_lessons(trainer.worker.curriculum, state.eval_scores))
+    console.print(f"files    {escape(str(folder))}", soft_wrap=True)
+    if (folder / "report.html").exists():
+        console.print(f"report   {escape(str(folder / 'report.html'))}", soft_wrap=True)
+
+
+def _lessons(curriculum: Curriculum, scores: Mapping[str, float]) -> Table:
+    table = Table()
+    table.add_column("lesson")
+    table.add_column("state")
+    for heading in ("success in training", "success in evaluation", "mean reward"):
+        table.add_column(heading, justify="right")
+    for name, standing in curriculum.standings.items():
+        success = _score(scores, name, "success_rate")
+        reward = _score(scores, name, "mean_reward", "avg_reward")
+        table.add_row(
+            escape(name),
+            "graduated" if standing.graduated else "in training" if standing.unlocked else "locked",
+            "-" if standing.success is None else f"{standing.success:.0%}",
+            "-" if success is None else f"{success:.0%}",
+            "-" if reward is None else f"{reward:.4g}",
+        )
+    return table
+
+
+def _score(scores: Mapping[str, float], lesson: str, *names: str) -> float | None:
+    keys = [f"{evaluation}/{lesson}/{name}" for evaluation in EVALUATIONS for name in names]
+    return next((scores[key] for key in keys if key in scores), None)
+
+
 class LogHandler(RichHandler):
-    """Shows the records of all libraries, some of which log the addresses that they call."""
+    """Redacts log records: some libraries log the URLs that they call, with secrets in them."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redact_text(super().format(record))
 
 
 class Began:
-    """Knows whether the run has begun: before that there is nothing to go on with."""
+    """True once the run has begun; before that there is nothing to resume."""
 
     def __init__(self) -> None:
         self._has_begun = False
@@ -177,8 +177,8 @@ def _recorded_task(recorded: dict[str, Any], run_dir: Path | None) -> str:
     if isinstance(recorded.get("task"), str):
         return str(recorded["task"])
     if run_dir is not None and recorded:
-        raise HooklineError(f"the run in {run_dir} was not started by the name of a task: name the task to go on with")
-    raise HooklineError("say what to train: hookline train TASK, such as cartpole, arithmetic or path/to/file.py:NAME")
+        raise HooklineError(f"the run in {run_dir} was not started by a task name: name the task to resume")
+    raise HooklineError("no task given: hookline train TASK, such as cartpole, arithmetic or path/to/file.py:NAME")
 
 
 def _new_folder(task: str) -> Path:
@@ -187,7 +187,7 @@ def _new_folder(task: str) -> Path:
 
 
 def _import_training(say: Callable[[str], None]) -> Callable[..., Any]:
-    """Import torch, which takes a while. Ctrl-C in there may come out as another error of what is being imported."""
+    """Import torch, which takes seconds. Ctrl-C during an import may surface as another error of that import."""
     try:
         from hookline.training.run import train
     except BaseException as error:
@@ -201,24 +201,24 @@ def _import_training(say: Callable[[str], None]) -> Callable[..., Any]:
     return train
 
 
-def _what_is_resumed(folder: Path, recorded: dict[str, Any], changes: dict[str, Any], settings: Settings) -> list[str]:
+def _resume_notes(folder: Path, recorded: dict[str, Any], changes: dict[str, Any], settings: Settings) -> list[str]:
     before = recorded.get("trainer", {})
     changed = [f"changed: {key} {before.get(key)} -> {now}" for key, now in changes.items() if before.get(key) != now]
     return [f"resuming with the config recorded in {folder / CONFIG}", *changed, *settings.notes]
 
 
 def _arguments(changes: dict[str, Any], plugins: Sequence[str], options: Sequence[str], profile: bool) -> list[str]:
-    """What was said of this run besides its task and folder, secrets redacted: they must be given again."""
+    """The command-line arguments of this run besides task and folder, with secrets redacted."""
     arguments = [part for name, value in changes.items() for part in (f"--{name}", str(value))]
     arguments += [part for plugin in plugins for part in ("-p", plugin)]
     arguments += [part for option in options for part in ("-o", option)]
     return redact_arguments([*arguments, "--profile-plugins"] if profile else arguments)
 
 
-def _how_to_go_on(folder: Path, command: Sequence[str]) -> Callable[[], str]:
+def _resume_hint(folder: Path, command: Sequence[str]) -> Callable[[], str]:
     def hint() -> str:
         if not (folder / "checkpoints").is_dir():
-            return "Nothing was saved, so there is nothing to go on with."
-        return f"Go on with {shlex.join(command)}"
+            return "No checkpoint was saved, so the run cannot be resumed."
+        return f"Resume it with: {shlex.join(command)}"
 
     return hint

@@ -1,6 +1,6 @@
-"""The older styles of hook, each turned into plugins: classes, trainer hooks, and functions.
+"""Older hook styles, each adapted to plugins: hook classes, trainer hooks, and functions.
 
-`Hook` is the class style: `should_run` says when, `run` says what.
+`Hook` is the class style: `should_run` decides when, `run` does the work.
 
     class Monitor(PeriodicHook):
         def run(self, context):

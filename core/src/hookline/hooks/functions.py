@@ -1,4 +1,4 @@
-"""Functions as hooks, `hook_fn(worker, report_data)`, and as loggers, `logger(report_data, step)`."""
+"""Functions as plugins: hooks, `hook_fn(worker, report_data)`, and loggers, `logger(report_data, step)`."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ HOOK_NAMES: Final[Mapping[str, str]] = {
     "post_per_step_validation_hook": "post_validation_step",
     "post_validation_hook": "post_validation",
 }
-"""The names of hooks, and the event of each."""
+"""The event of each hook name."""
 
 Function = Callable[..., Any]
 
 
 class UnknownHookError(HooklineError, LookupError):
-    """A function was given for a hook that does not exist, or something that is no function for one that does."""
+    """`hook_fns` has an unknown hook name, or a value that is not a function."""
 
 
 @dataclass(frozen=True)
 class PolicyWorker:
-    """What a hook function gets as `worker`: the trainer, and what is most often wanted of it."""
+    """The `worker` argument of a hook function: the trainer, with shortcuts to its parts."""
 
     trainer: Any
 
@@ -61,9 +61,9 @@ class PolicyWorker:
 
 
 def check_hook_functions(hook_fns: Any) -> dict[str, list[Function]]:
-    """The functions of each hook, in their order; one for each name, or several."""
+    """Validate `hook_fns`, which has one function or a list of functions for each hook name."""
     if not isinstance(hook_fns, Mapping):
-        raise UnknownHookError(f"hook_fns is a dictionary of functions by the name of their hook, not {hook_fns!r}")
+        raise UnknownHookError(f"hook_fns must be a dictionary of functions by hook name, not {hook_fns!r}")
     functions: dict[str, list[Function]] = {}
     for name, given in hook_fns.items():
         if name not in HOOK_NAMES:
@@ -71,29 +71,29 @@ def check_hook_functions(hook_fns: Any) -> dict[str, list[Function]]:
                 f"there is no hook {name!r}{did_you_mean(name, HOOK_NAMES)}; known are {', '.join(HOOK_NAMES)}"
             )
         if not callable(given) and (isinstance(given, str) or not isinstance(given, Iterable)):
-            raise UnknownHookError(f"{name}: {given!r} is no function that can be called, nor a list of them")
+            raise UnknownHookError(f"{name}: {given!r} is not a function or a list of functions")
         functions[name] = [given] if callable(given) else list(given)
         for function in functions[name]:
             if not callable(function):
-                raise UnknownHookError(f"{name}: {function!r} is no function that can be called")
+                raise UnknownHookError(f"{name}: {function!r} is not a function")
     return functions
 
 
 def check_loggers(loggers: Any) -> list[Function]:
-    """The loggers in their order."""
+    """Validate `custom_logger_fns`."""
     if callable(loggers):
-        raise HooklineError(f"custom_logger_fns is a list of functions: write [{_label(loggers)}]")
+        raise HooklineError(f"custom_logger_fns must be a list of functions: write [{_label(loggers)}]")
     if isinstance(loggers, str) or not isinstance(loggers, Iterable):
-        raise HooklineError(f"custom_logger_fns is a list of functions, not {loggers!r}")
+        raise HooklineError(f"custom_logger_fns must be a list of functions, not {loggers!r}")
     given = list(loggers)
     for logger in given:
         if not callable(logger):
-            raise HooklineError(f"custom_logger_fns: {logger!r} is no function that can be called")
+            raise HooklineError(f"custom_logger_fns: {logger!r} is not a function")
     return given
 
 
 def register_hook_functions(plugins: PluginManager, trainer: Any, hook_fns: Mapping[str, Iterable[Function]]) -> None:
-    """Register functions by the name of their hook, to be called in their order."""
+    """Register functions by hook name. They are called in order."""
     worker = PolicyWorker(trainer)
     for name, functions in hook_fns.items():
         for number, function in enumerate(functions, 1):
@@ -101,13 +101,13 @@ def register_hook_functions(plugins: PluginManager, trainer: Any, hook_fns: Mapp
 
 
 def register_loggers(plugins: PluginManager, loggers: Iterable[Function]) -> None:
-    """Register loggers, to be called in their order."""
+    """Register loggers. They are called in order."""
     for number, logger in enumerate(loggers, 1):
         plugins.register(_Logger(logger), f"logger {number}: {_label(logger)}")
 
 
 class _HookFunction(HookAdapter):
-    """One function as a plugin. It may say `critical` or `on_error` as any plugin does, as attributes of its own."""
+    """One hook function as a plugin. The function may have the attributes `critical` and `on_error`."""
 
     def __init__(self, event: str, function: Function, worker: PolicyWorker) -> None:
         super().__init__(function)
@@ -119,7 +119,7 @@ class _HookFunction(HookAdapter):
 
 
 class _Logger(HookAdapter):
-    """One logger as a plugin. What it raises is reported, and never stops training."""
+    """One logger as a plugin. Its errors are reported and never stop training."""
 
     def __init__(self, logger: Function) -> None:
         super().__init__(logger)

@@ -1,4 +1,4 @@
-"""Hooks in the class style: `Hook`, hooks that run every n steps or together, and the built-in ones."""
+"""Class-style hooks: the base `Hook`, periodic and composite hooks, and the built-in ones."""
 
 from __future__ import annotations
 
@@ -36,63 +36,63 @@ Results = dict[str, Any] | None
 
 
 class Hook(ABC):
-    """Asked after every rollout.
+    """Called after every rollout.
 
-    It is a plugin underneath. `critical`, `on_error`, `after`, `before` and `requires` on its class say what they say
-    on a plugin, and so does `@hookimpl(every=2)`, `schedule=`, `tryfirst=` or `background=` on `run`; with a schedule
-    the hook is asked only when that is due. Other methods may be marked as implementations of other events.
+    A hook is registered as a plugin. The class attributes `critical`, `on_error`, `after`, `before` and `requires` mean
+    the same as on a plugin, and so does `@hookimpl(every=2)`, `schedule=`, `tryfirst=` or `background=` on `run`. With
+    a schedule, `should_run` is called only when the schedule is due. Other methods may implement other events.
 
-    An `async def run` is awaited off the training thread, where `should_run` is then asked too. Its results join those
-    of its step when they are there.
+    An `async def run` is awaited off the training thread, and `should_run` is called there too. Its results are merged
+    into those of its step when they are ready.
     """
 
     @abstractmethod
     def should_run(self, context: HookContext) -> bool:
-        """Determine if this hook should run at the current step."""
+        """Whether the hook runs at the current step."""
 
     @abstractmethod
     def run(self, context: HookContext) -> Results | Awaitable[Results]:
-        """Execute the hook; what it returns is merged by name with what other hooks return."""
+        """Run the hook. Its results are merged by name with those of other hooks."""
 
 
 def is_hook(value: object) -> bool:
-    """Whether a value can be asked as a hook is, whatever its class."""
+    """Whether an object has the methods of a hook, whatever its class."""
     methods = (getattr(value, "should_run", None), getattr(value, "run", None))
     return not isinstance(value, type) and all(map(callable, methods))
 
 
 @dataclass
 class OwnContext(HookContext):
-    """The context as one hook is given it, with a random key of its own."""
+    """The context of one hook, with its own rng key."""
 
     previous_step: int | None = None
-    """The step at which the hook was registered and could have been asked before; None for none."""
+    """The step of the hook's previous call; None at the first."""
 
 
 class PeriodicHook(Hook):
-    """Runs when `step > start_step and step % frequency == 0`, and once when the clock jumped over such steps.
+    """Runs when `step > start_step and step % frequency == 0`, and once if the step counter jumped over such steps.
 
-    It keeps nothing in mind: which steps the clock jumped over is in the context. So a hook whose `should_run` was not
-    reached for a while, since a subclass had it disabled, goes on at the next multiple.
+    It has no state: the context holds the previous step. A hook that a subclass disabled for a while continues at the
+    next multiple.
     """
 
     def __init__(self, frequency: int, start_step: int = 0) -> None:
-        Every(frequency)  # an error now rather than at the first step
+        Every(frequency)  # validate now, not at the first step
         self.frequency = frequency
         self.start_step = start_step
 
     def should_run(self, context: HookContext) -> bool:
         previous = getattr(context, "previous_step", None)
-        # The first step, or one after a clock that went back, stands for itself alone.
+        # At the first step, or after the step counter went back, only this step counts.
         last = context.step - 1 if previous is None or previous >= context.step else previous
         return Every(self.frequency, start=self.start_step).is_due(last, context.step)
 
 
 class CompositeHook(Hook):
-    """Several hooks, registered and removed as one.
+    """Several hooks, registered and removed together.
 
-    Each is a plugin of its own: it fails, is quarantined and is critical on its own. A subclass with a `should_run` or
-    `run` of its own is one hook, and one plugin.
+    Each is a separate plugin with its own error policy and quarantine. A subclass that overrides `should_run` or `run`
+    is one plugin.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -100,14 +100,14 @@ class CompositeHook(Hook):
 
     @property
     def critical(self) -> bool:
-        """Where it is one plugin: what a critical hook raises stops the run."""
+        """Applies where the composite is one plugin."""
         return any(getattr(hook, "critical", False) for hook in self.hooks)
 
     def should_run(self, context: HookContext) -> bool:
         return any(hook.should_run(own) for hook, own in self._with_contexts(context))
 
     def run(self, context: HookContext) -> Results:
-        """Run by hand those that should run. All have run when what one of them raised goes up."""
+        """Run the hooks that should run. Errors are raised after all have run."""
         merged: dict[str, Any] = {}
         errors: list[Exception] = []
         for hook, own in self._with_contexts(context):
@@ -117,10 +117,12 @@ class CompositeHook(Hook):
                 errors.append(error)
                 continue
             if isinstance(results, Awaitable):
-                raise TypeError(f"{type(hook).__name__}.run is async: register the composite, and it is awaited")
+                raise TypeError(
+                    f"{type(hook).__name__}.run is async: register the composite with a worker, which awaits it"
+                )
             for name in (results or {}).keys() & merged.keys():
                 logger.warning(
-                    "hook %r: %r was returned at step %d by another hook already; that one's is kept",
+                    "hook %r: another hook already returned %r at step %d; the first value is kept",
                     type(hook).__name__,
                     name,
                     context.step,
@@ -142,7 +144,7 @@ class CompositeHook(Hook):
 
 
 def parts_of(hook: Hook) -> list[Hook]:
-    """The hooks that are asked in place of this one: those of a composite, and of composites within it."""
+    """The hooks of a composite, with nested composites flattened; for another hook, the hook itself."""
     own = type(hook)
     if not isinstance(hook, CompositeHook):
         return [hook]
@@ -152,13 +154,13 @@ def parts_of(hook: Hook) -> list[Hook]:
 
 
 class EvaluationHook(PeriodicHook):
-    """Evaluates all lessons, which may graduate them, or only the current one, which does not move the curriculum.
+    """Evaluates all lessons, which may graduate them, or only the current one, which leaves the curriculum unchanged.
 
-    Runs on worker 0 only. Its scores are called `inference.{eval_type}/{lesson}/{score}`. Two of one `eval_type` that
-    fall on one step give the same names: the scores of the first stand in that step's results.
+    Runs on worker 0 only. Scores are named `inference.{eval_type}/{lesson}/{score}`. If two hooks of one `eval_type`
+    run at the same step, the results of that step have the scores of the first.
     """
 
-    # It decides on lessons: one that cannot be evaluated must not pass unnoticed.
+    # Its scores decide whether lessons graduate, so a failure must stop the run.
     critical = True
 
     def __init__(
@@ -192,7 +194,7 @@ class EvaluationHook(PeriodicHook):
 
 
 def default_hooks(config: CurriculumConfig) -> list[Hook]:
-    """A glance at the current lesson and an evaluation of all lessons, as often as the config says."""
+    """Micro-evaluation of the current lesson and evaluation of all lessons, at the frequencies in the config."""
     hooks: list[Hook] = []
     if config.micro_eval_frequency is not None:
         hooks.append(
@@ -209,7 +211,7 @@ def default_hooks(config: CurriculumConfig) -> list[Hook]:
 
 
 class LoggingHook(PeriodicHook):
-    """Logs the step, the lesson, and the numbers among the context's metadata."""
+    """Logs the step, the lesson, and the numbers in the context's metadata."""
 
     def __init__(self, frequency: int = 100, start_step: int = 0, level: int = logging.INFO) -> None:
         super().__init__(frequency, start_step)
@@ -223,7 +225,7 @@ class LoggingHook(PeriodicHook):
 class MetricsHook(PeriodicHook):
     """Logs what `metrics_fn(context)` returns to the worker's tracker.
 
-    :param metrics_fn: None for the numbers among the context's metadata.
+    :param metrics_fn: the default is the numbers in the context's metadata.
     """
 
     def __init__(
@@ -246,10 +248,7 @@ def _numbers(context: HookContext) -> dict[str, float]:
 
 
 class CheckpointHook(PeriodicHook):
-    """Writes what `worker.state_dict()` gives to `directory/worker-0-step-000100.json`.
-
-    A file is complete or is not there: it is written beside its place, made durable, and renamed.
-    """
+    """Writes `worker.state_dict()` to `directory/worker-0-step-000100.json`, atomically and durably."""
 
     critical = True
 

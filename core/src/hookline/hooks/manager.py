@@ -1,4 +1,4 @@
-"""`HookManager`: registers class-style hooks, each as a plugin of its own."""
+"""`HookManager`: registers class-style hooks as plugins. `HookAdapter` is the base of all adapted hook styles."""
 
 from __future__ import annotations
 
@@ -16,116 +16,27 @@ from hookline_hookspecs import PROJECT_NAME, HookContext, Rollout, Scope, hookim
 
 __all__ = ["RESULTS", "HookAdapter", "HookManager", "ResultCollisionError", "RolloutHook", "mark_of"]
 
-PLUGIN_ATTRIBUTES: Final = ("critical", "on_error", "after", "before", "requires")
-
-MARK: Final = f"{PROJECT_NAME}_impl"
-
-
-class HookAdapter:
-    """A plugin that stands for a hook, and says of itself what the hook says: `critical`, `after` and the like."""
-
-    newest_last: ClassVar = True
-    requires: tuple[str, ...]
-
-    def __init__(self, hook: Any) -> None:
-        self.hook = hook
-        for name in PLUGIN_ATTRIBUTES:
-            if hasattr(hook, name):
-                setattr(self, name, getattr(hook, name))
-
-    def implement(
-        self, event: str, function: Callable[..., Any], method: Callable[..., Any], scope: Scope | None = None
-    ) -> None:
-        """Make a function the implementation of an event.
-
-        :param method: the hook's own method, which the function calls. Its mark, if it has one, is the function's too.
-        :param scope: where it is called, if the method has no mark.
-        """
-        usual = hookimpl(scope=scope, background=inspect.iscoroutinefunction(method))(function)
-        setattr(function, MARK, {**(mark_of(method) or mark_of(usual) or {}), "specname": event})
-        # Under the method's name: a hook may have several methods for one event.
-        setattr(self, getattr(method, "__name__", event), function)
-
-
-def mark_of(method: Any) -> Mapping[str, Any] | None:
-    """The options that `@hookimpl` has left on a method, or None."""
-    mark: Mapping[str, Any] | None = getattr(method, MARK, None)
-    return mark
-
-
 logger = logging.getLogger("hookline.hooks")
 
 RESULTS: Final = "hook_results"
-"""Where a step's results are among the context's metadata."""
+"""The key of a step's results in the context's metadata."""
+
+PLUGIN_ATTRIBUTES: Final = ("critical", "on_error", "after", "before", "requires")
+
+MARK: Final = f"{PROJECT_NAME}_impl"
+"""The attribute in which `@hookimpl` stores its options."""
 
 Merge = Callable[[str, Mapping[str, Any], HookContext], None]
 
 
 class ResultCollisionError(HooklineError):
-    """Two hooks returned a result of the same name at one step. Kept among the manager's faults, never raised."""
-
-
-class RolloutHook(HookAdapter):
-    """A hook as a plugin: asked at the end of every rollout, with a random key of its own.
-
-    :param name: the hook's name among those registered; its random key is folded from it.
-    :param merge: takes the results of a run.
-    """
-
-    def __init__(self, hook: Hook, name: str, merge: Merge) -> None:
-        super().__init__(hook)
-        self._name = name
-        self._merge = merge
-        self._previous_step: int | None = None
-        for method in dir(type(hook)):
-            if method != "run" and mark_of(getattr(type(hook), method)) is not None:
-                setattr(self, method, getattr(hook, method))
-        event = (mark_of(hook.run) or {}).get("specname") or "on_rollout_end"
-        asking = self._asking_async() if inspect.iscoroutinefunction(hook.run) else self._asking()
-        self.implement(event, asking, hook.run)
-
-    def _asking(self) -> Callable[[HookContext], None]:
-        def ask(context: HookContext) -> None:
-            own = self._own(context)
-            if self.hook.should_run(own):
-                start = time.perf_counter()
-                self._take(self.hook.run(own), context, start)
-
-        return ask
-
-    def _asking_async(self) -> Callable[[HookContext], Awaitable[None]]:
-        async def ask(context: HookContext) -> None:
-            own = self._own(context)
-            if self.hook.should_run(own):
-                start = time.perf_counter()
-                self._take(await self.hook.run(own), context, start)
-
-        return ask
-
-    def _own(self, context: HookContext) -> OwnContext:
-        from hookline.rollout.rng import key_for  # the worker imports this module
-
-        key, previous = key_for(context.rng, self._name), self._previous_step
-        self._previous_step = context.step
-        return OwnContext(context.worker, context.step, key, context.lesson_id, context.metadata, previous)
-
-    def _take(self, results: Mapping[str, Any] | None, context: HookContext, start: float) -> None:
-        milliseconds = 1000 * (time.perf_counter() - start)
-        logger.debug(
-            "hook %r ran at step %d (lesson %r) in %.1f ms and gave %s",
-            self._name,
-            context.step,
-            context.lesson_id,
-            milliseconds,
-            ", ".join(results or ()) or "nothing",
-        )
-        self._merge(self._name, results or {}, context)
+    """Two hooks returned a result of the same name at one step. Recorded as a fault, never raised."""
 
 
 class HookManager:
-    """Manages hooks among the plugins of a manager.
+    """Registers class-style hooks with a plugin manager.
 
-    :param plugins: a worker's, so that its events reach the hooks; one of its own when hooks are run by hand.
+    :param plugins: a rollout worker's manager, whose events call the hooks. The default is a new one, for `run_hooks`.
     """
 
     def __init__(self, plugins: PluginManager | None = None) -> None:
@@ -135,11 +46,11 @@ class HookManager:
         self._have_collided: set[str] = set()
 
     def register_hook(self, hook: Hook) -> None:
-        """Have a hook asked from the next step on."""
+        """Register a hook. It is called from the next step on."""
         parts = parts_of(hook)
         for place, part in enumerate(parts):
             if not is_hook(part):
-                raise HooklineError(f"{part!r} is no hook: it needs should_run(context) and run(context)")
+                raise HooklineError(f"{part!r} is not a hook: it needs should_run(context) and run(context)")
             if any(part is other for other in parts[:place]):
                 raise HooklineError(f"the hook {part!r} is in {hook!r} twice")
         known = [other for own, adapters in self._registered for other in (own, *(a.hook for a in adapters))]
@@ -159,7 +70,7 @@ class HookManager:
         self._registered.append((hook, adapters))
 
     def unregister_hook(self, hook: Hook) -> bool:
-        """Ask a hook no more; says whether it was registered."""
+        """Unregister a hook. Returns whether it was registered."""
         for place, (own, adapters) in enumerate(self._registered):
             if own is hook:
                 self._unregister(adapters)
@@ -174,19 +85,19 @@ class HookManager:
         self._registered.clear()
 
     def _unregister(self, adapters: list[RolloutHook]) -> None:
-        # The newest first: it may require one before it.
+        # The newest first, because it may require an older one.
         for adapter in reversed(adapters):
             if self.plugins.is_registered(adapter):
                 self.plugins.unregister(adapter)
 
     def get_hooks(self) -> list[Hook]:
-        """The hooks in the order of their registration."""
+        """The hooks, in order of registration."""
         return [hook for hook, _ in self._registered]
 
     def run_hooks(self, context: HookContext) -> dict[str, Any]:
-        """Ask all hooks by hand, as the end of a rollout does, and return their results by name.
+        """Run all hooks as at the end of a rollout, and return their results by name.
 
-        Those that run in the background are waited for, as long as the plugin manager waits at the end of a run.
+        Waits for background hooks, up to the plugin manager's `drain_seconds`.
         """
         results: dict[str, Any] = {}
         context.metadata[RESULTS] = results
@@ -205,11 +116,99 @@ class HookManager:
             self._report_collision(hook_name, taken, context.step)
 
     def _report_collision(self, hook_name: str, taken: list[str], step: int) -> None:
-        """Count it, and say it once for each hook."""
+        """Record a collision, and log the first one of each hook."""
         others = f" and {len(taken) - 1} more" if len(taken) > 1 else ""
-        verb = "were" if others else "was"
-        message = f"{taken[0]!r}{others} {verb} returned at step {step} by another hook already; that one's is kept"
+        message = f"another hook already returned {taken[0]!r}{others} at step {step}; the first value is kept"
         self.plugins.faults.record(hook_name, "on_rollout_end", ResultCollisionError(message))
         if hook_name not in self._have_collided:
             self._have_collided.add(hook_name)
-            logger.warning("hook %r: %s. Have it use other names; this is said once", hook_name, message)
+            logger.warning("hook %r: %s. Rename the result; this is logged once", hook_name, message)
+
+
+class HookAdapter:
+    """A plugin that calls a hook. It copies the hook's `critical`, `on_error`, `after`, `before` and `requires`."""
+
+    newest_last: ClassVar = True
+    requires: tuple[str, ...]
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+        for name in PLUGIN_ATTRIBUTES:
+            if hasattr(hook, name):
+                setattr(self, name, getattr(hook, name))
+
+    def implement(
+        self, event: str, function: Callable[..., Any], method: Callable[..., Any], scope: Scope | None = None
+    ) -> None:
+        """Make a function the implementation of an event.
+
+        :param method: the hook's method, which the function calls. Its `@hookimpl` options apply to the function.
+        :param scope: the scope, if the method has no `@hookimpl`.
+        """
+        default = hookimpl(scope=scope, background=inspect.iscoroutinefunction(method))(function)
+        setattr(function, MARK, {**(mark_of(method) or mark_of(default) or {}), "specname": event})
+        # Stored under the method's name, because a hook may have several methods for one event.
+        setattr(self, getattr(method, "__name__", event), function)
+
+
+def mark_of(method: Any) -> Mapping[str, Any] | None:
+    """The options of a method's `@hookimpl`, or None."""
+    mark: Mapping[str, Any] | None = getattr(method, MARK, None)
+    return mark
+
+
+class RolloutHook(HookAdapter):
+    """A class-style hook as a plugin, called at the end of every rollout with its own rng key.
+
+    :param name: the plugin's name. The rng key is folded from it.
+    :param merge: called with the hook's results.
+    """
+
+    def __init__(self, hook: Hook, name: str, merge: Merge) -> None:
+        super().__init__(hook)
+        self._name = name
+        self._merge = merge
+        self._previous_step: int | None = None
+        for method in dir(type(hook)):
+            if method != "run" and mark_of(getattr(type(hook), method)) is not None:
+                setattr(self, method, getattr(hook, method))
+        event = (mark_of(hook.run) or {}).get("specname") or "on_rollout_end"
+        call = self._async_call() if inspect.iscoroutinefunction(hook.run) else self._call()
+        self.implement(event, call, hook.run)
+
+    def _call(self) -> Callable[[HookContext], None]:
+        def call(context: HookContext) -> None:
+            own = self._own_context(context)
+            if self.hook.should_run(own):
+                start = time.perf_counter()
+                self._take(self.hook.run(own), context, start)
+
+        return call
+
+    def _async_call(self) -> Callable[[HookContext], Awaitable[None]]:
+        async def call(context: HookContext) -> None:
+            own = self._own_context(context)
+            if self.hook.should_run(own):
+                start = time.perf_counter()
+                self._take(await self.hook.run(own), context, start)
+
+        return call
+
+    def _own_context(self, context: HookContext) -> OwnContext:
+        from hookline.rollout.rng import key_for  # the worker imports this module
+
+        key, previous = key_for(context.rng, self._name), self._previous_step
+        self._previous_step = context.step
+        return OwnContext(context.worker, context.step, key, context.lesson_id, context.metadata, previous)
+
+    def _take(self, results: Mapping[str, Any] | None, context: HookContext, start: float) -> None:
+        milliseconds = 1000 * (time.perf_counter() - start)
+        logger.debug(
+            "hook %r ran at step %d (lesson %r) in %.1f ms and returned %s",
+            self._name,
+            context.step,
+            context.lesson_id,
+            milliseconds,
+            ", ".join(results or ()) or "nothing",
+        )
+        self._merge(self._name, results or {}, context)

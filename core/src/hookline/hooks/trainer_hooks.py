@@ -1,4 +1,4 @@
-"""`trainer.add_hook`: takes a plugin, a `Hook` or a `TrainerHook`, and finds what the methods of the last ask for."""
+"""`trainer.add_hook`: registers a plugin, a `Hook` or a `TrainerHook`, whose arguments are injected by name."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 __all__ = ["AddedHooks"]
 
-MOMENTS: Final[Mapping[str, str]] = {"on_training_start": "on_new_training_run"}
-"""Names of methods that are no names of events, and the event of each."""
+ALIASES: Final[Mapping[str, str]] = {"on_training_start": "on_new_training_run"}
+"""The event of each method that is not named after its event."""
 
 STATE_NAMES: Final[Mapping[str, str]] = {"losses_stats": "loss_stats"}
-"""Names of arguments that are not the names of the state's fields."""
+"""The state's field of each argument that is not named after it."""
 
 HOOKS: Final = ("checkpoint_hook", "evaluation_hook", "metrics_hook")
-"""Trainer hooks that may be asked for although none was added. Hooks of a worker with such a class are not meant."""
+"""Arguments that are trainer hooks, or None if no such hook was added. Class-style hooks do not count."""
 
-OF_HOOKS: Final = ("stats_client", "wandb_run")
-"""What a hook may be asked for by another, by the name of the attribute."""
+HOOK_ATTRIBUTES: Final = ("stats_client", "wandb_run")
+"""Arguments that are attributes of another hook."""
 
 Finder = Callable[[Mapping[str, Any], TrainerState], Any]
-"""Finds an argument, given what the event carries and the state."""
+"""Finds the value of an argument, from the event's arguments and the state."""
 
 
 class AddedHooks:
-    """The hooks of a trainer, whatever their style; all of them are plugins of its manager.
+    """The hooks of a trainer, of any style. Each is a plugin of its manager.
 
-    :param worker: asks hooks in the class style; None where there are no rollouts.
+    :param worker: runs class-style hooks; None for a trainer without rollouts.
     """
 
     def __init__(self, plugins: PluginManager, state: TrainerState, worker: RolloutWorker | None = None) -> None:
@@ -48,7 +48,7 @@ class AddedHooks:
         self._worker = worker
 
     def add(self, hook: Any) -> None:
-        """Have a hook take part from the next event on."""
+        """Register a hook. It is called from the next event on."""
         if isinstance(hook, TrainerHook):
             self._check_new(hook)
             name = self.plugins.get_canonical_name(hook)
@@ -59,8 +59,8 @@ class AddedHooks:
         elif is_hook(hook):
             if self._worker is None:
                 raise HooklineError(
-                    f"{type(hook).__name__} is asked after rollouts, and this trainer makes none: it learns from a "
-                    "dataset. A plugin with post_training_step or on_epoch_end would be called"
+                    f"{type(hook).__name__} runs after rollouts, and this trainer makes none: it trains on a dataset. "
+                    "Use a plugin with post_training_step or on_epoch_end"
                 )
             self._worker.register_hook(hook)
         else:
@@ -70,7 +70,7 @@ class AddedHooks:
             self.plugins.register(hook)
 
     def _place(self, new: TrainerHookPlugin) -> None:
-        """Say of a hook's order what it, and those before it, say by the names of classes and their bases."""
+        """Translate `after`, `before` and `requires`, which name hook classes or their bases, to plugin names."""
         for name, other in self.plugins.list_name_plugin():
             if isinstance(other, TrainerHookPlugin):
                 for own, others in (("after", "before"), ("before", "after")):
@@ -79,11 +79,11 @@ class AddedHooks:
                     if _mentions(other.hook, own, new.hook):
                         setattr(new, others, (*getattr(new, others, ()), name))
                 if _mentions(new.hook, "requires", other.hook):
-                    satisfied = _names_of_classes(other.hook)
+                    satisfied = _class_names(other.hook)
                     new.requires = tuple(name if own in satisfied else own for own in new.requires)
 
     def remove(self, hook: Any) -> bool:
-        """Call a hook no more; says whether it was there."""
+        """Unregister a hook. Returns whether it was registered."""
         name = self._name_of(hook)
         if name is not None:
             self.plugins.unregister(name=name)
@@ -114,30 +114,30 @@ class AddedHooks:
                 return name
         return None
 
-    # -- what hooks are asked for ---------------------------------------------------------------------------------
+    # -- values of injected arguments -------------------------------------------------------------------------------
 
     def find(self, name: str) -> Any | None:
-        """The hook or plugin that goes by a name, by its own class before a base of its class."""
-        candidates = list(self._in_order_of_preference(with_worker_hooks=name not in HOOKS))
+        """The hook or plugin whose class has this name in snake case; its own class first, then a base class."""
+        candidates = list(self._by_precedence(with_worker_hooks=name not in HOOKS))
         of_that_class = (own for own in candidates if _snake_case(type(own).__name__) == name)
-        of_a_subclass = (own for own in candidates if name in map(_snake_case, _names_of_classes(own)))
+        of_a_subclass = (own for own in candidates if name in map(_snake_case, _class_names(own)))
         return next(chain(of_that_class, of_a_subclass), None)
 
     def attribute(self, name: str, state: TrainerState) -> Any | None:
-        """What a hook or a plugin has under a name, or keeps for others there."""
-        hooks = self._in_order_of_preference(with_worker_hooks=False)
+        """An attribute of any hook or plugin, or an entry that a plugin keeps in `state.shared`."""
+        hooks = self._by_precedence(with_worker_hooks=False)
         owners = [*(vars(hook) for hook in hooks if hasattr(hook, "__dict__")), *state.shared.values()]
         return next((owner[name] for owner in owners if owner.get(name) is not None), None)
 
     def eval_scores(self, state: TrainerState) -> EvalRewardSummary:
-        """The summary of the evaluation hook, or of the scores in the state where none was added."""
+        """The summary of the evaluation hook; without one, of the scores in the state."""
         get_eval_scores = getattr(self.find("evaluation_hook"), "get_eval_scores", None)
         if callable(get_eval_scores):
             summary: EvalRewardSummary = get_eval_scores()
             return summary
         return EvalRewardSummary.of(state.eval_scores, state.shared["evaluation"].get("epoch"))
 
-    def _in_order_of_preference(self, *, with_worker_hooks: bool) -> Iterator[Any]:
+    def _by_precedence(self, *, with_worker_hooks: bool) -> Iterator[Any]:
         plugins = [plugin for _, plugin in self.plugins.list_name_plugin() if plugin is not None]
         yield from (plugin.hook for plugin in plugins if isinstance(plugin, TrainerHookPlugin))
         yield from (plugin for plugin in plugins if not isinstance(plugin, HookAdapter))
@@ -152,32 +152,34 @@ class TrainerHookPlugin(HookAdapter):
         super().__init__(hook)
         self._name = name
         self._hooks = hooks
-        for method, event in self._moments(hooks.plugins.events):
+        for method, event in self._methods(hooks.plugins.events):
             if mark_of(method) is not None and set(_parameters_of(hook, method)) <= set(event.arguments):
-                setattr(self, method.__name__, method)  # an implementation already
+                setattr(self, method.__name__, method)  # no injection needed
             else:
                 self.implement(event.name, self._calling(method, event), method, hook.scope)
 
-    def _moments(self, events: Mapping[str, Event]) -> Iterator[tuple[Callable[..., Any], Event]]:
-        """The methods that are called, and the event of each."""
-        known = {name: MOMENTS.get(name, name) for name in (*events, *MOMENTS)}
+    def _methods(self, events: Mapping[str, Event]) -> Iterator[tuple[Callable[..., Any], Event]]:
+        """The methods that implement events, and the event of each."""
+        known = {name: ALIASES.get(name, name) for name in (*events, *ALIASES)}
         if callable(getattr(self.hook, "restore_training_run", None)):
-            del known["on_training_start"]  # it restores runs, and calls this by itself when it does
+            del known["on_training_start"]  # its restore_training_run calls it
         for name in dir(type(self.hook)):
             own = getattr(type(self.hook), name)
             if not callable(own) or own is getattr(TrainerHook, name, None):
                 continue
             mark = mark_of(own)
             event = str((mark or {}).get("specname") or known.get(name, name))
-            is_meant = mark is not None or (name.startswith(("on_", "pre_", "post_")) and name not in MOMENTS)
+            is_meant = mark is not None or (name.startswith(("on_", "pre_", "post_")) and name not in ALIASES)
             if event in events:
                 yield getattr(self.hook, name), events[event]
             elif is_meant and not (mark or {}).get("optionalhook"):
                 nearest = did_you_mean(event, known)
-                raise PluginError(self.hook, f"hook {self._name!r} has a method {name!r}, which is no event{nearest}")
+                raise PluginError(
+                    self.hook, f"hook {self._name!r} has a method {name!r}, which is not an event{nearest}"
+                )
 
     def _calling(self, method: Callable[..., Any], event: Event) -> Callable[..., Any]:
-        """A function with the event's arguments that calls the method with its own."""
+        """A function of the event's arguments that calls the method with the arguments it declares."""
         finders: list[tuple[str, Finder, Any]] = []
         for name, parameter in _parameters_of(self.hook, method).items():
             has_default = parameter.default is not parameter.empty
@@ -185,9 +187,9 @@ class TrainerHookPlugin(HookAdapter):
             if finder is None and not has_default:
                 raise PluginError(
                     self.hook,
-                    f"hook {self._name!r}: {method.__name__} asks for {name!r}, which nothing goes by"
-                    f"{did_you_mean(name, self._known_names(event))}. Another hook is asked for by its class's name in "
-                    "snake case, once it was added",
+                    f"hook {self._name!r}: {method.__name__} has an unknown argument {name!r}"
+                    f"{did_you_mean(name, self._known_names(event))}. An argument that is another hook has the name of "
+                    "its class in snake case, and that hook must be added first",
                 )
             if finder is not None:
                 finders.append((name, finder, parameter.default if has_default else None))
@@ -199,10 +201,10 @@ class TrainerHookPlugin(HookAdapter):
             found = {name: (finder(carried, state), default) for name, finder, default in finders}
             result = method(**{name: default if value is None else value for name, (value, default) in found.items()})
             if event.name == "on_new_training_run" and result is not None and not is_background:
-                _take_over(state.policy, result)
+                _load_policy(state.policy, result)
             return result
 
-        return _taking(event.arguments, call)
+        return _with_signature(event.arguments, call)
 
     def _finder(self, name: str, event: Event) -> Finder | None:
         hooks, field = self._hooks, STATE_NAMES.get(name, name)
@@ -218,7 +220,7 @@ class TrainerHookPlugin(HookAdapter):
             return lambda _, state: hooks.eval_scores(state)
         if field in TrainerState.__dataclass_fields__:
             return lambda _, state: getattr(state, field)
-        if name in OF_HOOKS:
+        if name in HOOK_ATTRIBUTES:
             return lambda _, state: hooks.attribute(name, state)
         if name in HOOKS or hooks.find(name) is not None:
             return lambda *_: hooks.find(name)
@@ -226,11 +228,11 @@ class TrainerHookPlugin(HookAdapter):
 
     def _known_names(self, event: Event) -> set[str]:
         fields = TrainerState.__dataclass_fields__
-        return {*event.arguments, "trainer_state", "state", "emit", *STATE_NAMES, *fields, *HOOKS, *OF_HOOKS}
+        return {*event.arguments, "trainer_state", "state", "emit", *STATE_NAMES, *fields, *HOOKS, *HOOK_ATTRIBUTES}
 
 
 def _parameters_of(hook: TrainerHook, method: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """What a method asks for by name; with `**kwargs`, also what the method asks for that it overrides."""
+    """The named parameters of a method; with `**kwargs`, also those of the method that it overrides."""
     found: dict[str, inspect.Parameter] = {}
     for cls in type(hook).__mro__:
         if method.__name__ in vars(cls):
@@ -242,26 +244,26 @@ def _parameters_of(hook: TrainerHook, method: Callable[..., Any]) -> dict[str, i
     return found
 
 
-def _taking(arguments: tuple[str, ...], call: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
-    """`call` as a function of these arguments: pluggy reads off a function's code what to hand to it."""
+def _with_signature(arguments: tuple[str, ...], call: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
+    """`call` as a function of these named arguments, because pluggy inspects the signature."""
     carried = ", ".join(f"{name!r}: {name}" for name in arguments)
     function: Callable[..., Any] = eval(f"lambda {', '.join(arguments)}: _call({{{carried}}})", {"_call": call})
     return function
 
 
-def _take_over(policy: Any, given: Any) -> None:
-    """What a hook returns at the start of a run is a policy to go on with: its weights become the trained policy's."""
+def _load_policy(policy: Any, given: Any) -> None:
+    """Load the weights of a policy that a hook returned at the start of the run."""
     if given is not policy:
         policy.load_state_dict(given if isinstance(given, Mapping) else given.state_dict())
 
 
 def _mentions(hook: TrainerHook, attribute: str, other: TrainerHook) -> bool:
-    """Whether a hook names another, by its class or a base of it, in `after`, `before` or `requires`."""
+    """Whether a hook's `after`, `before` or `requires` names another hook's class or a base of it."""
     names = getattr(hook, attribute, ())
-    return isinstance(names, (tuple, list)) and not _names_of_classes(other).isdisjoint(names)
+    return isinstance(names, (tuple, list)) and not _class_names(other).isdisjoint(names)
 
 
-def _names_of_classes(hook: object) -> set[str]:
+def _class_names(hook: object) -> set[str]:
     return {cls.__name__ for cls in type(hook).__mro__ if cls not in (object, TrainerHook)}
 
 

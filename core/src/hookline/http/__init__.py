@@ -1,5 +1,5 @@
-"""HTTP as everything in Hookline speaks it: one client, one deadline for a whole request, one way of trying again.
+"""The HTTP client of rewards, evaluations and status messages.
 
-`client` sends, within a deadline; `requests` says when to send again, and reads URLs, tokens and Retry-After. Only
-`client` imports httpcore, so that checking a config needs none of it.
+`client` sends a request under one deadline. `requests` checks URLs and tokens, and retries. It does not import
+httpcore, so that a config can be validated without it.
 """

@@ -1,4 +1,4 @@
-"""What a request may be sent to, and when it is sent again."""
+"""Check URLs and tokens of requests, and retry failed ones."""
 
 from __future__ import annotations
 
@@ -27,22 +27,28 @@ __all__ = [
     "with_retries",
 ]
 
-_NOT_PRINTABLE_ASCII = re.compile(r"[^\x21-\x7e]")
+LONGEST_RETRY_AFTER: Final = 3600.0
+"""Seconds. A longer Retry-After is most likely a mistake of the server."""
+
+_NOT_PRINTABLE_ASCII: Final = re.compile(r"[^\x21-\x7e]")
+_RNG: Final = random.Random()  # separate, so that retries do not change the random numbers of the run
+
+T = TypeVar("T")
 
 
 class TokenError(HooklineError, ValueError):
-    """A token that cannot be sent as a header."""
+    """A token that is not valid in a header."""
 
 
 def url_problem(url: Any, token_variable: str) -> str | None:
-    """What is wrong with a URL, to come after the name of its setting; None for nothing.
+    """What is wrong with a URL, as the end of a sentence that begins with the setting's name; None if it is valid.
 
-    No message repeats a password or a query.
+    The message never contains a password or query.
     """
     if not isinstance(url, str):
         return f"must be a string, got {type(url).__name__}"
     if _NOT_PRINTABLE_ASCII.search(url):
-        return "has a space, a control character or a letter that an address must have encoded"
+        return "has a space, a control character or a non-ASCII letter: percent-encode it"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -56,63 +62,57 @@ def url_problem(url: Any, token_variable: str) -> str | None:
 
 
 def shown_url(url: str) -> str:
-    """A URL for messages: without its query, which may have a key in it, and without a user and password."""
+    """A URL for messages, without its query, user and password, which may be secret."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}" if host else url.partition("?")[0]
 
 
 def read_token(variable: str) -> str | None:
-    """The token in an environment variable; None where it is unset or empty."""
-    token = os.environ.get(variable, "").strip(" \t\r\n")  # the line end of a file that it was read from
+    """The token in an environment variable; None if unset or empty."""
+    token = os.environ.get(variable, "").strip(" \t\r\n")  # tokens read from a file often end in a newline
     if _NOT_PRINTABLE_ASCII.search(token):
-        raise TokenError(f"{variable} has a space, a control character or a letter that no header may have")
+        raise TokenError(
+            f"{variable} has a space, a control character or a non-ASCII letter, which a header cannot have"
+        )
     return token or None
 
 
-T = TypeVar("T")
-
-_RNG = random.Random()  # of its own: a run draws the same random numbers whether or not its requests fail
-
-LONGEST_RETRY_AFTER: Final = 3600.0
-"""A server that asks for more has most likely made a mistake."""
-
-
 class RequestError(HooklineError):
-    """A request that was not answered as it should be."""
+    """A request failed, or the server returned an error status."""
 
     def __init__(
-        self, message: str, *, status: int | None = None, may_pass: bool = False, retry_after: float | None = None
+        self, message: str, *, status: int | None = None, is_transient: bool = False, retry_after: float | None = None
     ) -> None:
         super().__init__(message)
         self.status: Final = status
-        """What the server answered; None where no status came."""
-        self.may_pass: Final = may_pass
-        """Whether the same request may go well later."""
+        """The HTTP status; None if there was no response."""
+        self.is_transient: Final = is_transient
+        """Whether the same request may succeed later."""
         self.retry_after: Final = retry_after
-        """Seconds for which the server asks to be left alone."""
+        """The seconds of the Retry-After header."""
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Full jitter: a wait from 0 to a bound that doubles with each failure, so that clients do not all come at once."""
+    """Exponential backoff with full jitter: a random wait below a bound that doubles with each failure."""
 
     first: float = 0.5
     longest: float = 60.0
 
     def seconds(self, failures: int) -> float:
-        """The wait after so many failures in a row, 1 for the first."""
+        """The wait after this many failures in a row, 1 for the first."""
         bound = min(self.longest, self.first * 2.0 ** min(failures - 1, 30))
         return _RNG.uniform(0.0, bound)
 
 
 def read_retry_after(value: str | None) -> float | None:
-    """The seconds that a Retry-After header asks for, in either of its forms; None for anything else."""
+    """The seconds of a Retry-After header, which is a number or a date; None if invalid."""
     if value is None:
         return None
     if value.strip().isdecimal():
         return min(float(value), LONGEST_RETRY_AFTER)
-    import email.utils  # not at the head of the module: only a server that sends a date makes it needed
+    import email.utils  # slow to import, and rarely needed
 
     try:
         moment = email.utils.parsedate_to_datetime(value)
@@ -132,17 +132,17 @@ def with_retries(
     patience: float = LONGEST_RETRY_AFTER,
     stopped: threading.Event | None = None,
 ) -> T:
-    """Make a call, and make it again while it raises a `RequestError` that may pass.
+    """Make a call, and repeat it while it raises a transient `RequestError`.
 
-    :param attempts: how often at most.
-    :param seconds: no pause lasts beyond this time after the first attempt.
-    :param patience: the longest Retry-After that is waited for; a longer one is raised at once.
-    :param stopped: when it is set, a pause ends with an error, and no further attempt is made.
+    :param attempts: the maximum number of calls.
+    :param seconds: no wait extends beyond this time after the first call.
+    :param patience: the longest Retry-After to wait for. With a longer one the error is raised at once.
+    :param stopped: setting it ends a wait with an error.
     """
-    tenacity = require("tenacity", "sending a request again", "http")
+    tenacity = require("tenacity", "retrying a request", "http")
 
-    def is_worth_it(error: BaseException) -> bool:
-        return isinstance(error, RequestError) and error.may_pass and (error.retry_after or 0.0) <= patience
+    def is_retried(error: BaseException) -> bool:
+        return isinstance(error, RequestError) and error.is_transient and (error.retry_after or 0.0) <= patience
 
     def pause(state: Any) -> float:
         return max(backoff.seconds(state.attempt_number), state.outcome.exception().retry_after or 0.0)
@@ -157,10 +157,10 @@ def with_retries(
         if stopped is None:
             time.sleep(pause_seconds)
         elif stopped.wait(pause_seconds):
-            raise RequestError("it was stopped before it was answered")
+            raise RequestError("stopped before there was a response")
 
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(is_worth_it),
+        retry=tenacity.retry_if_exception(is_retried),
         wait=pause,
         stop=tenacity.stop_any(*stops),
         sleep=rest,

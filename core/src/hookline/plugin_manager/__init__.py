@@ -1,6 +1,6 @@
-"""Plugins: the manager that calls them, and how installed ones are found and configured.
+"""The plugin manager, and how installed plugins are discovered and configured.
 
-A manager with the plugins that pyproject.toml and the environment want, for the time of a run:
+`open_plugins` makes a manager with the plugins that pyproject.toml and the environment enable:
 
     with open_plugins() as manager:
         manager.emit.on_epoch_end(state=state)

@@ -1,4 +1,4 @@
-"""Implementations that run off the training thread: one thread and one bounded queue for each plugin."""
+"""Background implementations: one thread with a bounded queue for each plugin, off the training thread."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Background", "freeze"]
 logger = logging.getLogger("hookline.plugins")
 
 GATHER_SECONDS: Final = 0.25
-"""How long calls may wait for others. A thread that wakes up takes the interpreter's lock away from training, and that
-costs more than most calls do: better once for several."""
+"""How long a call may wait for others, to be run with them. Waking a thread takes the GIL from the training thread,
+which costs more than most calls."""
 
 
 def freeze(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an event as another thread may keep them, while the training thread changes its own."""
+    """Copies of an event's arguments that another thread may keep while the training thread changes the originals."""
     return {name: _freeze(value) for name, value in arguments.items()}
 
 
@@ -37,21 +37,21 @@ def _freeze(value: Any) -> Any:
         return frozen()
     if isinstance(value, (dict, list)):
         return value.copy()
-    # A state of another class has counters too, and they too will have moved on.
+    # A state that is no TrainerState has counters too, which the training thread increments.
     return copy.copy(value) if hasattr(value, "step") and hasattr(value, "epoch") else value
 
 
 class Call(NamedTuple):
-    """A call that waits for its turn."""
+    """A queued call."""
 
     implementation: Implementation
     arguments: Mapping[str, Any]
 
 
 class BackgroundWorker:
-    """Runs one plugin's background implementations in the order of their events, those of a short while in one go.
+    """Runs the background calls of one plugin in the order of their events, in small batches.
 
-    When the queue is full the oldest call is dropped and counted: training never waits for an observer.
+    When the queue is full, the oldest call is dropped and counted: training never waits for a background plugin.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class BackgroundWorker:
     ) -> None:
         self.plugin = plugin
         self._capacity = capacity
-        self._many = max(1, capacity // 2)
-        """Calls that wait for no others, lest some be dropped."""
+        self._urgent_length = max(1, capacity // 2)
+        """Queue length that triggers an immediate run, before calls are dropped."""
         self._run = run
         self._drop = drop
         self._waiting: deque[Call] = deque()
         self._changed = threading.Condition()
         self._running = False
         self._closing = False
-        self._hurries = 0
-        """How many wait for the calls to be done."""
-        # A daemon, so that an implementation that hangs cannot keep the process alive past the deadline.
+        self._drains = 0
+        """Threads that wait in `drain`."""
+        # A daemon thread: an implementation that hangs must not keep the process alive.
         self._thread = threading.Thread(target=self._work, name=f"hookline-{plugin}", daemon=True)
         self._thread.start()
 
@@ -79,21 +79,21 @@ class BackgroundWorker:
                 self._waiting.popleft()
                 self._drop(self.plugin)
             self._waiting.append(call)
-            if len(self._waiting) in (1, self._many):
+            if len(self._waiting) in (1, self._urgent_length):
                 self._changed.notify_all()
 
     def drain(self, deadline: float) -> bool:
-        """Wait until all calls are done, or until `time.monotonic()` reaches `deadline`; say whether they are."""
+        """Wait until all calls are done or `time.monotonic()` reaches `deadline`. Returns whether they are done."""
         with self._changed:
-            self._hurries += 1
+            self._drains += 1
             self._changed.notify_all()
             try:
                 return self._changed.wait_for(self._is_idle, max(0.0, deadline - time.monotonic()))
             finally:
-                self._hurries -= 1
+                self._drains -= 1
 
     def close(self) -> int:
-        """Take no more calls and end once the running one returns; return how many never ran or never ended."""
+        """Drop queued calls and end after the running one. Returns how many calls did not run or did not finish."""
         with self._changed:
             self._closing = True
             left = len(self._waiting) + self._running
@@ -102,7 +102,7 @@ class BackgroundWorker:
         return left
 
     def retire(self) -> None:
-        """Finish the calls that wait, then end. For a plugin that was unregistered in the middle of a run."""
+        """Finish the queued calls, then end. For a plugin that is unregistered during a run."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -111,7 +111,7 @@ class BackgroundWorker:
         return not self._waiting and not self._running
 
     def _work(self) -> None:
-        # One event loop for the thread's life: an async plugin may keep a client that is bound to it.
+        # One event loop per thread: an async plugin may keep a client that is bound to it.
         runner = asyncio.Runner()
         try:
             while self._gather():
@@ -121,14 +121,14 @@ class BackgroundWorker:
             runner.close()
 
     def _gather(self) -> bool:
-        """Wait for calls, and a little longer for more of them; says whether there are any, or the end has come."""
+        """Wait for a call, and up to GATHER_SECONDS for more. Returns False when the worker ends."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             self._changed.wait_for(self._is_urgent, GATHER_SECONDS)
             return bool(self._waiting)
 
     def _is_urgent(self) -> bool:
-        return self._closing or self._hurries > 0 or len(self._waiting) >= self._many
+        return self._closing or self._drains > 0 or len(self._waiting) >= self._urgent_length
 
     def _run_next(self, runner: asyncio.Runner) -> bool:
         with self._changed:
@@ -168,7 +168,7 @@ class Background:
         self._lock = threading.Lock()
 
     def submit(self, implementation: Implementation, arguments: Mapping[str, Any]) -> None:
-        """Have an implementation called soon. Never waits."""
+        """Queue a call of an implementation. Never blocks."""
         plugin = implementation.plugin
         worker = self._workers.get(plugin) or self._start_worker(plugin)
         worker.submit(Call(implementation, arguments))
@@ -176,7 +176,7 @@ class Background:
     def _start_worker(self, plugin: str) -> BackgroundWorker:
         with self._lock:
             if not self._workers:
-                # Without a call of `close` the work is still done before the interpreter ends.
+                # If `close` is never called, queued work still runs before the interpreter exits.
                 atexit.register(self.close)
             if plugin not in self._workers:
                 self._workers[plugin] = BackgroundWorker(plugin, self._capacity, self._run, self._faults.drop)
@@ -188,7 +188,7 @@ class Background:
             return
         start = time.perf_counter_ns()
         try:
-            _run_to_its_end(call, runner)
+            _run_call(call, runner)
         except BaseException as error:
             failures = self._failed(implementation, error, None)
             if failures:
@@ -200,24 +200,24 @@ class Background:
             self.timer.record(implementation, start)
 
     def raise_late_failures(self) -> None:
-        """Raise, on the thread that calls this, what has failed in the background and is to be raised."""
+        """Raise, on the calling thread, the background failures of plugins with the policy `raise`."""
         if self._late_failures:
             failures, self._late_failures = self._late_failures, []
             raise_failures("the background", failures)
 
     def retire(self, plugin: str) -> None:
-        """Let a plugin's calls finish without waiting for them, and take no more."""
+        """Let a plugin's queued calls finish, without waiting for them."""
         worker = self._workers.pop(plugin, None)
         if worker is not None:
             worker.retire()
 
     def drain(self, seconds: float | None = None) -> list[str]:
-        """Wait until all calls are done, at most so long; return the plugins that were not done."""
+        """Wait until all calls are done, or the deadline passes. Returns the plugins that are not done."""
         deadline = time.monotonic() + (self._drain_seconds if seconds is None else seconds)
         return [worker.plugin for worker in list(self._workers.values()) if not worker.drain(deadline)]
 
     def close(self) -> None:
-        """Drain, and give up what is not done by then; it is counted as dropped."""
+        """Drain, then drop and count the calls that are not done."""
         late = self.drain()
         atexit.unregister(self.close)
         for plugin, worker in list(self._workers.items()):
@@ -226,10 +226,10 @@ class Background:
                 self._faults.dropped[plugin] += left
         self._workers.clear()
         for plugin in late:
-            logger.warning("plugin %r was not done with its background work after %g s", plugin, self._drain_seconds)
+            logger.warning("plugin %r did not finish its background work within %g s", plugin, self._drain_seconds)
 
 
-def _run_to_its_end(call: Call, runner: asyncio.Runner) -> None:
+def _run_call(call: Call, runner: asyncio.Runner) -> None:
     hookimpl = call.implementation.hookimpl
     names = [*hookimpl.argnames, *(name for name in hookimpl.kwargnames if name in call.arguments)]
     result: Any = hookimpl.function(**{name: call.arguments[name] for name in names})

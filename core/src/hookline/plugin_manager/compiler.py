@@ -1,4 +1,4 @@
-"""From the implementations of an event to the code of its emitter, and which of them are due."""
+"""Compile an event's implementations into the code of its emitter. `EventClock` says which of them are due."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["EventClock", "compile_dispatch", "compile_forward", "emitter_globals
 class EventClock:
     """The schedules of one event's implementations.
 
-    It keeps `_low` and `_due` in the emitter's own globals: while `_low <= now < _due` nothing is due and the
-    emitter need not ask. A clock that went backwards (a run resumed in the same process) falls below `_low`.
+    It keeps `_low` and `_due` in the emitter's globals. While `_low <= now < _due` nothing is due, and the emitter
+    returns without calling this object. A clock that went back (a run resumed in this process) is below `_low`.
     """
 
     __slots__ = ("_emitter_globals", "_scheduled")
@@ -36,7 +36,7 @@ class EventClock:
         self._set_window()
 
     def advance(self, now: int) -> frozenset[Implementation]:
-        """Look at the clock for all schedules, and return the implementations that are due."""
+        """Advance all schedules to `now`, and return the implementations that are due."""
         ready = frozenset([own for own in self._scheduled if own.watch.is_due(now)])
         self._set_window()
         return ready
@@ -52,7 +52,7 @@ NOTHING: Final[frozenset[Implementation]] = frozenset()
 def emitter_globals(
     failed: Failed, submit: Callable[[Implementation, dict[str, Any]], None], timer: PluginTimer | None
 ) -> dict[str, Any]:
-    """The names that compiled emitters refer to. Each emitter has its own, for its clock's sake."""
+    """The global names of a compiled emitter. Each emitter has its own, because its clock is among them."""
     return {
         "_NOTHING": NOTHING,
         "_Collected": Collected,
@@ -66,13 +66,13 @@ def emitter_globals(
 
 
 class Constants:
-    """Objects that the source refers to by a placeholder string, and the code as a constant."""
+    """Objects that are placeholder strings in the source, and constants of the code compiled from it."""
 
     def __init__(self) -> None:
         self._objects: dict[str, object] = {}
 
     def __call__(self, value: object, label: str) -> str:
-        """The placeholder of a value, as source. The label is for the reader of a traceback."""
+        """The placeholder of a value, as source. The label is what a traceback shows."""
         placeholder = f"<{label}, {len(self._objects)}>"
         self._objects[placeholder] = value
         return repr(placeholder)
@@ -89,7 +89,7 @@ class Constants:
 def compile_dispatch(
     event: Event, implementations: Sequence[Implementation], globals_: dict[str, Any], *, keep_results: bool
 ) -> CodeType:
-    """Code that calls the implementations in this order. Wrappers are not for here."""
+    """Code that calls the implementations in this order. There must be no wrappers among them."""
     constants = Constants()
     kind = "collect" if event.kind == "notify" and keep_results else event.kind
     scheduled = [i for i in implementations if i.schedule is not None]
@@ -111,7 +111,7 @@ def compile_dispatch(
         function = constants(implementation.hookimpl.function, f"the function of {plugin}")
         lines = list(_call(implementation, kind, me, function, constants(plugin, "the name"), timed))
         if not implementation.background and any(i in background for i in implementations[place:]):
-            lines.append("_frozen = None")  # it may have changed the state, and those after it shall see that
+            lines.append("_frozen = None")  # it may have changed the state: freeze it again
         body += lines if implementation.schedule is None else [f"if {me} in _ready:", *_indent(lines)]
     if implementations:
         body += ["if _failures:", f"    _raise_failures({event.name!r}, _failures)"]
@@ -184,7 +184,7 @@ def _function_code(event: Event, body: Sequence[str], constants: Constants) -> C
     file = f"<hookline emitter of {event.name}, {next(_numbers)}>"
     module = compile(source, file, "exec")
     code = constants.place_into(next(own for own in module.co_consts if isinstance(own, CodeType)))
-    # Where tracebacks and debuggers look for source. It is kept as long as a frame can run the code.
+    # Tracebacks and debuggers read source from linecache. The entry is removed together with the code.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     weakref.finalize(code, linecache.cache.pop, file, None).atexit = False
     return code

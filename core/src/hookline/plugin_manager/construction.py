@@ -1,4 +1,4 @@
-"""From what an entry point names to a plugin with its options: constructor arguments, validation, overrides."""
+"""Make a plugin from its entry point: constructor arguments, validated options, overrides from the settings."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from hookline_hookspecs.redaction import redact, remember_secrets
 
 __all__ = ["Blueprint"]
 
-OURS: Final = ("every", "schedule", "on_error")
-"""Keys that every plugin's table may have, unless the plugin has an option of that name itself."""
+COMMON_KEYS: Final = ("every", "schedule", "on_error")
+"""Keys that every plugin's table may have. A plugin's own option of the same name takes precedence."""
 
 SCHEDULES: Final[Mapping[frozenset[str], Callable[..., Schedule]]] = {
     frozenset({"every", "start", "stop"}): lambda every, **limits: Every(every, **limits),
@@ -34,13 +34,13 @@ SCHEDULES: Final[Mapping[frozenset[str], Callable[..., Schedule]]] = {
 
 @dataclasses.dataclass
 class Blueprint:
-    """How one plugin is to be made: what its constructor wants, and what the user's settings say."""
+    """How to make one plugin: the parameters of its constructor, and its options from the settings."""
 
     name: str
     target: Any
-    """What the entry point names: a class or function to call, or a module or object that is the plugin itself."""
+    """The object of the entry point: a class or function to call, or a module or object that is the plugin itself."""
     options_model: Any
-    """The pydantic model or dataclass of the constructor's options parameter, None when it takes none."""
+    """The pydantic model or dataclass of the options, or None if the constructor takes none."""
     arguments: Mapping[str, str]
     """What to pass for each constructor parameter: `options` or `emit`."""
     options: Any = None
@@ -48,7 +48,7 @@ class Blueprint:
 
     @classmethod
     def of(cls, name: str, target: Any) -> Blueprint:
-        """Read the constructor. A plugin's options are declared by the type of its constructor's parameter."""
+        """Inspect the constructor. The type of its parameter declares the plugin's options."""
         if isinstance(target, ModuleType) or not callable(target):
             return cls(name, target, None, {})
         constructor = inspect.getattr_static(target, "__init__") if isinstance(target, type) else target
@@ -69,21 +69,21 @@ class Blueprint:
             ):
                 raise PluginError(
                     target,
-                    f"plugin {name!r}: its constructor asks for {parameter.name!r}; it may take `emit`, and options "
-                    "whose type is a pydantic model or a dataclass",
+                    f"plugin {name!r}: its constructor has a parameter {parameter.name!r}; allowed are `emit`, "
+                    "and options whose type is a pydantic model or a dataclass",
                 )
         return cls(name, target, model, arguments)
 
     def read_options(self, settings: Settings) -> list[ConfigFault]:
-        """Validate what the settings say, and return all that is wrong with it."""
-        values = {k: v for k, v in settings.options.get(self.name, {}).items() if k not in self._our_keys()}
+        """Validate the options in the settings, and return all faults."""
+        values = {k: v for k, v in settings.options.get(self.name, {}).items() if k not in self._common_keys()}
         recorded = settings.recorded.get(self.name, {})
         known = field_names(self.options_model)
-        # A run may have begun with another version of the plugin, which had other options.
+        # A resumed run may have begun with another version of the plugin, with other options.
         values = {k: v for k, v in values.items() if k in known or k not in recorded}
         remember_secrets(values)
         for secret in declared_secrets(self.options_model, values):
-            remember_secrets(secret, "secret")  # before they are validated: what is wrong with one is told without it
+            remember_secrets(secret, "secret")  # before validation, whose errors must not show them
         if self.options_model is None:
             return [
                 ConfigFault(settings.option_origin(self.name, [key]), f"plugin {self.name!r} takes no options")
@@ -100,16 +100,16 @@ class Blueprint:
         return [
             ConfigFault(
                 f"{self.name}.{key}",
-                "a secret is in it, which is not written down, so a resumed run must be given it again: "
-                f"-o {self.name}.{key}=..., or in the environment or the settings",
+                "contains a secret, which is not saved with the run. Set it again to resume: "
+                f"-o {self.name}.{key}=..., the environment or the config file",
             )
             for key, before in recorded.items()
             if is_redacted(before) and key not in values and key in known and now.get(key) != before
         ]
 
     def overrides_in(self, settings: Settings) -> dict[str, Any]:
-        """What the settings say under the keys that every plugin has."""
-        return {k: v for k, v in settings.options.get(self.name, {}).items() if k in self._our_keys()}
+        """The values of `COMMON_KEYS` in the settings."""
+        return {k: v for k, v in settings.options.get(self.name, {}).items() if k in self._common_keys()}
 
     def build(self, emit: Emit) -> Any:
         """Make the plugin."""
@@ -118,7 +118,10 @@ class Blueprint:
         available = {"options": self.options, "emit": emit}
         plugin = self.target(**{parameter: available[what] for parameter, what in self.arguments.items()})
         if plugin is None:
-            raise PluginError(self.target, f"plugin {self.name!r}: what makes it returned None: return the plugin")
+            raise PluginError(
+                self.target,
+                f"plugin {self.name!r}: its factory returned None: return the plugin",
+            )
         return plugin
 
     def overrides(
@@ -128,9 +131,9 @@ class Blueprint:
         schedules: Mapping[str, Schedule | None],
         clocks: Mapping[str, str],
     ) -> tuple[Overrides, list[ConfigFault]]:
-        """What the settings say over the plugin's own schedules and error policy, and what is wrong with it.
+        """The schedules and error policy from the settings, which replace the plugin's own, and their faults.
 
-        :param schedules: the plugin's own schedule of each event that it implements.
+        :param schedules: the plugin's schedule of each event that it implements.
         :param clocks: the clock of each event.
         """
         faults: list[ConfigFault] = []
@@ -152,7 +155,7 @@ class Blueprint:
                     ["schedule", event], f"plugin {self.name!r} does not implement it{did_you_mean(event, schedules)}"
                 )
             elif clocks[event] == "none":
-                fault(["schedule", event], "the event has no clock to count by")
+                fault(["schedule", event], "the event has no clock")
             else:
                 parsed = _parse_schedule(value, ["schedule", event], fault)
                 if parsed is not None:
@@ -164,8 +167,8 @@ class Blueprint:
         overrides = Overrides(schedule=every, event_schedules=per_event, on_error=on_error, distribution=distribution)
         return overrides, faults
 
-    def _our_keys(self) -> set[str]:
-        return set(OURS) - set(field_names(self.options_model))
+    def _common_keys(self) -> set[str]:
+        return set(COMMON_KEYS) - set(field_names(self.options_model))
 
 
 def _type_hints(name: str, target: Any, constructor: Any) -> Mapping[str, Any]:

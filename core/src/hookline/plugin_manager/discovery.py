@@ -1,4 +1,4 @@
-"""Which plugins are installed, which of them the user wants, and how they get into a manager."""
+"""Find the installed plugins by entry point, and load those that the settings enable into a manager."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ HOOKSPECS = "hookline-hookspecs"
 
 @dataclass(frozen=True)
 class InstalledPlugin:
-    """An entry point in the group `hookline`; nothing is imported to know it."""
+    """An entry point in the group `hookline`. Finding it imports nothing."""
 
     name: str
     entry_point: importlib_metadata.EntryPoint | None
-    """None where the metadata of the distribution cannot be read; then `problem` says why."""
+    """None if the metadata of the distribution cannot be read; `problem` says why."""
     distribution: str = ""
     version: str = ""
     dependencies: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class InstalledPlugin:
         return self.entry_point.load()
 
     def _check_hookspecs(self) -> None:
-        """Raise when the plugin's distribution was built for other hookspecs than those installed."""
+        """Raise if the plugin's distribution requires another version of the hookspecs."""
         for text in self.dependencies:
             try:
                 requirement = Requirement(text)
@@ -84,7 +84,7 @@ class InstalledPlugin:
 
 @dataclass
 class PluginRecord:
-    """What became of an installed plugin."""
+    """The state of an installed plugin after loading."""
 
     installed: InstalledPlugin
     state: Literal["active", "disabled", "failed"] = "active"
@@ -95,7 +95,7 @@ class PluginRecord:
     options: Any = None
     """Its validated options, an instance of the model that it declares."""
     overrides: dict[str, Any] = field(default_factory=dict)
-    """What the user says of its schedule and error policy."""
+    """Its schedule and error policy from the settings."""
 
     @property
     def name(self) -> str:
@@ -106,8 +106,8 @@ class PluginRecord:
         self.reason = f"{what}: {error_message(error) if isinstance(error, HooklineError) else describe_error(error)}"
 
     @contextmanager
-    def blamed(self, what: str) -> Iterator[None]:
-        """Have the plugin fail by whatever is raised in here, so that it takes nothing else away."""
+    def fails_on_error(self, what: str) -> Iterator[None]:
+        """Record what the block raises as this plugin's failure, so that the other plugins still load."""
         try:
             yield
         except (KeyboardInterrupt, Interruption):
@@ -122,52 +122,15 @@ def installed_plugins() -> list[InstalledPlugin]:
     try:
         found += map(_installed, importlib_metadata.entry_points(group=PROJECT_NAME))
     except Exception:
-        # One distribution with metadata that cannot be read hides those of all others: ask them one by one.
+        # One distribution with broken metadata makes the whole query fail: read them one by one.
         found = _installed_one_by_one()
     return sorted(found, key=lambda plugin: (plugin.name, plugin.distribution))
 
 
-def _installed(entry_point: importlib_metadata.EntryPoint) -> InstalledPlugin:
-    dist = entry_point.dist
-    return InstalledPlugin(
-        name=entry_point.name,
-        entry_point=entry_point,
-        distribution=dist.name if dist else "",
-        version=dist.version if dist else "",
-        dependencies=tuple(dist.requires or ()) if dist else (),
-    )
-
-
-def _installed_one_by_one() -> list[InstalledPlugin]:
-    found: dict[str, list[InstalledPlugin]] = {}
-    for dist in importlib_metadata.distributions():
-        plugins = _installed_by(dist)
-        if plugins:
-            # As for imports, the first on the path hides another of the same name.
-            found.setdefault(canonicalize_name(plugins[0].distribution), plugins)
-    return [plugin for plugins in found.values() for plugin in plugins]
-
-
-def _installed_by(dist: Any) -> list[InstalledPlugin]:
-    try:
-        return [_installed(entry_point) for entry_point in dist.entry_points.select(group=PROJECT_NAME)]
-    except Exception as error:
-        folder = Path(str(getattr(dist, "_path", "")))
-        try:
-            text = (folder / "entry_points.txt").read_bytes()
-        except OSError:
-            text = b""
-        if f"[{PROJECT_NAME}]".encode() not in text:
-            return []  # whatever is wrong with it, it brings no plugin
-        name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
-        problem = f"the metadata in {folder} cannot be read: {describe_error(error)}"
-        return [InstalledPlugin(name, None, distribution=name, version=version, problem=problem)]
-
-
 def open_plugins(*, rank: int = 0, settings: Settings | None = None) -> PluginManager:
-    """A manager with the installed plugins that the settings want (default: those of this folder and environment).
+    """A manager with the installed plugins that the settings enable (default: those of this folder and environment).
 
-    Use it as `with open_plugins() as manager:`, so that background work is done at the end.
+    Use it as `with open_plugins() as manager:`, so that background work is finished at the end.
     """
     settings = read_settings() if settings is None else settings
     manager = PluginManager(
@@ -180,16 +143,16 @@ def open_plugins(*, rank: int = 0, settings: Settings | None = None) -> PluginMa
 def load_plugins(
     manager: PluginManager, settings: Settings | None = None, installed: Sequence[InstalledPlugin] | None = None
 ) -> list[PluginRecord]:
-    """Import, configure and register the installed plugins that the settings want.
+    """Import, configure and register the installed plugins that the settings enable.
 
-    Raises `ConfigError` with all that is wrong in the settings, and `OrderError` for an order that cannot be had.
-    A plugin that cannot be imported or made is left out, reported in its record and in the log; with
+    Raises `ConfigError` with all faults of the settings, and `OrderError` for a cycle or a missing requirement. A
+    plugin that cannot be imported or constructed is left out, with the reason in its record and in the log. With
     `strict = true` it is an error.
     """
     loader = PluginLoader(manager, read_settings() if settings is None else settings, installed)
     loader.prepare()
     if loader.faults:
-        raise ConfigError(loader.faults)  # no run begins, so nothing is made
+        raise ConfigError(loader.faults)  # before any plugin is constructed
     loader.register()
     loader.raise_faults()
     for record in loader.failed():
@@ -198,9 +161,9 @@ def load_plugins(
 
 
 class PluginLoader:
-    """The steps from installed plugins to registered ones.
+    """Loads installed plugins, step by step.
 
-    A plugin with a fault is left out and the others are loaded; what is wrong is in `faults` and in the records.
+    A plugin with a fault is left out and the others are loaded. The faults are in `faults` and in the records.
     """
 
     def __init__(
@@ -219,34 +182,34 @@ class PluginLoader:
         return {record.name for record in self.records}
 
     def prepare(self) -> None:
-        """Decide what is wanted, import it and validate its options."""
+        """Import the enabled plugins and validate their options."""
         remember_secrets(self.settings.options)
         self._check_mentions()
         for record in self.records:
-            why_off = self.settings.why_off(record.name, record.installed.distribution)
-            if why_off is not None:
-                record.state, record.reason = "disabled", why_off
+            reason = self.settings.disabled_reason(record.name, record.installed.distribution)
+            if reason is not None:
+                record.state, record.reason = "disabled", reason
         self._check_duplicates()
         for record in self._active():
-            with record.blamed("cannot be imported"):
+            with record.fails_on_error("cannot be imported"):
                 self._blueprints[record.name] = Blueprint.of(record.name, record.installed.load())
         for record in self._active():
-            with record.blamed("cannot be configured"):
+            with record.fails_on_error("cannot be configured"):
                 self._configure(record)
         self._check_required()
 
     def register(self) -> None:
-        """Make and register what `prepare` has found good, those that others require before them."""
+        """Construct and register the prepared plugins, required ones before those that require them."""
         self.manager.installed = self.records
         overrides = {}
         for record in self._active():
-            with record.blamed("cannot be made"):
+            with record.fails_on_error("cannot be constructed"):
                 self._plugins[record.name] = self._blueprints[record.name].build(self.manager.emit)
         for record in self._active():
-            with record.blamed("cannot be used"):
+            with record.fails_on_error("cannot be used"):
                 overrides[record.name] = self._overrides(record)
         for record in self._in_order():
-            with record.blamed("cannot be used"):
+            with record.fails_on_error("cannot be used"):
                 self.manager.register(self._plugins[record.name], record.name, overrides=overrides[record.name])
             if isinstance(record.error, OrderError):
                 self.order_error = self.order_error or record.error
@@ -255,7 +218,7 @@ class PluginLoader:
         return [record for record in self.records if record.state == "failed"]
 
     def raise_faults(self) -> None:
-        """Raise what keeps a run from beginning: faults of the settings, an order that cannot be had, strictness."""
+        """Raise the faults that stop a run: of the settings, of the order, and with `strict` any failed plugin."""
         if self.faults:
             raise ConfigError(self.faults)
         if self.order_error is not None:
@@ -263,7 +226,7 @@ class PluginLoader:
         failed = self.failed()
         if failed and self.settings.strict:
             listing = "\n".join(f"  plugin {record.installed} {record.reason}" for record in failed)
-            raise PluginError(None, f"plugins have failed, and strict = true:\n{listing}") from failed[0].error
+            raise PluginError(None, f"plugins failed to load, and strict = true:\n{listing}") from failed[0].error
 
     def _active(self) -> list[PluginRecord]:
         return [record for record in self.records if record.state == "active"]
@@ -281,7 +244,7 @@ class PluginLoader:
             self.faults.append(ConfigFault(where, problem))
 
     def _check_duplicates(self) -> None:
-        """Find names that are taken twice, before anything of that name is imported."""
+        """Find names that two plugins have, before either is imported."""
         by_name: dict[str, list[PluginRecord]] = {}
         for record in self._active():
             by_name.setdefault(record.name, []).append(record)
@@ -291,7 +254,7 @@ class PluginLoader:
             last = f"{name}@{records[-1].installed.distribution}"
             fault = ConfigFault(
                 f"plugin {name!r}",
-                f"two plugins go by this name, from {' and '.join(record.installed.origin for record in records)}: "
+                f"two plugins have this name, from {' and '.join(record.installed.origin for record in records)}: "
                 f'uninstall one, or disable it by disable = ["{last}"] or -p no:{last}',
             )
             self._fail_by_config(records, [fault])
@@ -341,7 +304,7 @@ class PluginLoader:
         return overrides
 
     def _in_order(self) -> list[PluginRecord]:
-        """The active plugins, each after those that it requires. One whose order cannot be had fails."""
+        """The active plugins, each after those that it requires. Plugins in a cycle fail."""
         while True:
             by_name = {record.name: record for record in self._active()}
             constraints = {name: record.constraints for name, record in by_name.items()}
@@ -353,8 +316,8 @@ class PluginLoader:
                 for name in error.among:
                     by_name[name].fail("cannot be used", error)
                 continue
-            in_turn = {name: Constraints(after=own.requires) for name, own in constraints.items()}
-            return [by_name[name] for name in sort_by_constraints(list(in_turn), in_turn)]
+            required_first = {name: Constraints(after=own.requires) for name, own in constraints.items()}
+            return [by_name[name] for name in sort_by_constraints(list(required_first), required_first)]
 
     def _check_requires(self, constraints: Mapping[str, Constraints]) -> None:
         for name, own in constraints.items():
@@ -367,3 +330,40 @@ class PluginLoader:
                         else f"not installed{did_you_mean(required, self._names)}"
                     )
                     raise OrderError(None, f"plugin {name!r} requires {required!r}, which is {why}", [name])
+
+
+def _installed(entry_point: importlib_metadata.EntryPoint) -> InstalledPlugin:
+    dist = entry_point.dist
+    return InstalledPlugin(
+        name=entry_point.name,
+        entry_point=entry_point,
+        distribution=dist.name if dist else "",
+        version=dist.version if dist else "",
+        dependencies=tuple(dist.requires or ()) if dist else (),
+    )
+
+
+def _installed_one_by_one() -> list[InstalledPlugin]:
+    found: dict[str, list[InstalledPlugin]] = {}
+    for dist in importlib_metadata.distributions():
+        plugins = _installed_by(dist)
+        if plugins:
+            # As for imports, the first distribution of a name on the path wins.
+            found.setdefault(canonicalize_name(plugins[0].distribution), plugins)
+    return [plugin for plugins in found.values() for plugin in plugins]
+
+
+def _installed_by(dist: Any) -> list[InstalledPlugin]:
+    try:
+        return [_installed(entry_point) for entry_point in dist.entry_points.select(group=PROJECT_NAME)]
+    except Exception as error:
+        folder = Path(str(getattr(dist, "_path", "")))
+        try:
+            text = (folder / "entry_points.txt").read_bytes()
+        except OSError:
+            text = b""
+        if f"[{PROJECT_NAME}]".encode() not in text:
+            return []  # broken, but without plugins
+        name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
+        problem = f"the metadata in {folder} cannot be read: {describe_error(error)}"
+        return [InstalledPlugin(name, None, distribution=name, version=version, problem=problem)]

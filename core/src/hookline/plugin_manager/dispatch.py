@@ -1,4 +1,4 @@
-"""What an emitter runs: compiled calls, and pluggy's own call where there are wrappers."""
+"""Compile the call of an event. Wrappers go through pluggy's own call, around the compiled implementations."""
 
 from __future__ import annotations
 
@@ -20,8 +20,84 @@ from hookline.plugin_manager.timing import PluginTimer
 __all__ = ["PLAIN_OPTIONS", "Dispatcher", "guard_wrapper"]
 
 
+PLAIN_OPTIONS: Final[pluggy.HookimplOpts] = {
+    "wrapper": False,
+    "hookwrapper": False,
+    "optionalhook": False,
+    "tryfirst": False,
+    "trylast": False,
+    "specname": None,
+}
+"""pluggy's default options of an implementation."""
+
+
+class Dispatcher:
+    """Compiles events for one manager.
+
+    :param multicall: pluggy's function that calls the implementations of a hook.
+    """
+
+    def __init__(self, multicall: Multicall, failed: Failed, background: Background) -> None:
+        self.multicall = multicall
+        self._failed = failed
+        self._background = background
+        self.timer: PluginTimer | None = None
+
+    def globals(self) -> dict[str, Any]:
+        return emitter_globals(self._failed, self._background.submit, self.timer)
+
+    def compile(
+        self, event: Event, called: Sequence[Implementation], globals_: dict[str, Any], *, keep_results: bool
+    ) -> CodeType:
+        """The code that calls these implementations, in this order."""
+        globals_["_record"] = self.timer and self.timer.record
+        wrappers = [implementation for implementation in called if implementation.is_wrapper]
+        if not wrappers:
+            return compile_dispatch(event, called, globals_, keep_results=keep_results)
+        inner = self.function(event, [implementation for implementation in called if not implementation.is_wrapper])
+        return compile_forward(event, self._wrap(event, wrappers, inner), keep_results=keep_results)
+
+    def forward(self, event: Event, target: Callable[[dict[str, Any]], Any]) -> CodeType:
+        """The code that passes an emission on to `target`."""
+        return compile_forward(event, target, keep_results=False)
+
+    def function(self, event: Event, called: Sequence[Implementation]) -> Callable[[Mapping[str, Any]], Any]:
+        """A function that calls these implementations and returns their results."""
+        globals_ = self.globals()
+        code = self.compile(event, called, globals_, keep_results=True)
+        function = FunctionType(code, globals_)
+        function.__kwdefaults__ = dict(event.defaults)
+        return lambda arguments: function(None, **arguments)
+
+    def _wrap(
+        self, event: Event, wrappers: Sequence[Implementation], inner: Callable[[Mapping[str, Any]], Any]
+    ) -> Callable[[Mapping[str, Any]], Any]:
+        """Run wrappers by pluggy's own call, around one implementation that calls all the others."""
+        guarded = {wrapper: guard_wrapper(wrapper, self._failed, self.timer) for wrapper in reversed(wrappers)}
+        scheduled = [wrapper for wrapper in wrappers if wrapper.schedule is not None]
+        clock = EventClock(scheduled, {})
+
+        def wrapped(arguments: Mapping[str, Any]) -> Any:
+            ready = clock.advance(event.read_clock(arguments)) if scheduled else ()
+            results: list[Any] = []
+
+            def all_others() -> Any:
+                results.append(inner(arguments))
+                return results[0]
+
+            wrapped_call = pluggy.HookImpl(None, "", all_others, PLAIN_OPTIONS)
+            due = [hookimpl for wrapper, hookimpl in guarded.items() if wrapper.schedule is None or wrapper in ready]
+            result = self.multicall(event.name, [wrapped_call, *due], arguments, True)
+            if event.kind == "decide" or not isinstance(result, list):
+                return result
+            collected = results[0] if results else Collected()
+            return result if result is collected else collected.after_wrappers(result, wrappers[-1].plugin)
+
+        return wrapped
+
+
 def guard_wrapper(implementation: Implementation, failed: Failed, timer: PluginTimer | None) -> pluggy.HookImpl:
-    """The wrapper as pluggy shall call it: when it fails, the event goes on as if it were not there."""
+    """A wrapper for pluggy to call. If it fails, the event continues without it."""
     hookimpl = implementation.hookimpl
     function = _in_new_style(hookimpl.function) if hookimpl.hookwrapper else hookimpl.function
 
@@ -54,14 +130,14 @@ def guard_wrapper(implementation: Implementation, failed: Failed, timer: PluginT
             if timer is not None:
                 timer.record(implementation, start)
 
-    # pluggy reads a function's arguments off what it wraps.
+    # pluggy inspects the signature of the wrapped function.
     guard.__wrapped__ = hookimpl.function  # type: ignore[attr-defined]
     options: pluggy.HookimplOpts = {**hookimpl.opts, "wrapper": True, "hookwrapper": False}
     return pluggy.HookImpl(hookimpl.plugin, hookimpl.plugin_name, guard, options)
 
 
 def _in_new_style(function: Callable[..., Any]) -> Callable[..., Generator[None, Any, Any]]:
-    """A wrapper of pluggy's old style, which is sent a `Result`, as one that is sent the result itself."""
+    """Adapt a wrapper of pluggy's old style, which is sent a `Result`, to the new style."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Generator[None, Any, Any]:
         old = function(*args, **kwargs)
@@ -75,7 +151,7 @@ def _in_new_style(function: Callable[..., Any]) -> Callable[..., Generator[None,
         except StopIteration:
             return result.get_result()
         old.close()
-        yield  # the second time, as the old one did
+        yield  # the old one yielded a second time too, which is an error
 
     return wrapper
 
@@ -103,79 +179,3 @@ def _resume_with_error(wrapper: Any, inner: BaseException, raise_or_ignore: Call
         if error is not inner:
             raise_or_ignore(error)
         raise inner from inner.__cause__
-
-
-PLAIN_OPTIONS: Final[pluggy.HookimplOpts] = {
-    "wrapper": False,
-    "hookwrapper": False,
-    "optionalhook": False,
-    "tryfirst": False,
-    "trylast": False,
-    "specname": None,
-}
-"""The options of an implementation that has none of its own."""
-
-
-class Dispatcher:
-    """Compiles events for one manager.
-
-    :param multicall: pluggy's own way to call the implementations of a hook.
-    """
-
-    def __init__(self, multicall: Multicall, failed: Failed, background: Background) -> None:
-        self.multicall = multicall
-        self._failed = failed
-        self._background = background
-        self.timer: PluginTimer | None = None
-
-    def globals(self) -> dict[str, Any]:
-        return emitter_globals(self._failed, self._background.submit, self.timer)
-
-    def compile(
-        self, event: Event, called: Sequence[Implementation], globals_: dict[str, Any], *, keep_results: bool
-    ) -> CodeType:
-        """The code that calls these implementations, in this order."""
-        globals_["_record"] = self.timer and self.timer.record
-        wrappers = [implementation for implementation in called if implementation.is_wrapper]
-        if not wrappers:
-            return compile_dispatch(event, called, globals_, keep_results=keep_results)
-        inner = self.function(event, [implementation for implementation in called if not implementation.is_wrapper])
-        return compile_forward(event, self._wrap(event, wrappers, inner), keep_results=keep_results)
-
-    def forward(self, event: Event, target: Callable[[dict[str, Any]], Any]) -> CodeType:
-        """The code that leaves an emission to `target`."""
-        return compile_forward(event, target, keep_results=False)
-
-    def function(self, event: Event, called: Sequence[Implementation]) -> Callable[[Mapping[str, Any]], Any]:
-        """A function that calls these implementations and keeps their results, outside of any emitter."""
-        globals_ = self.globals()
-        code = self.compile(event, called, globals_, keep_results=True)
-        function = FunctionType(code, globals_)
-        function.__kwdefaults__ = dict(event.defaults)
-        return lambda arguments: function(None, **arguments)
-
-    def _wrap(
-        self, event: Event, wrappers: Sequence[Implementation], inner: Callable[[Mapping[str, Any]], Any]
-    ) -> Callable[[Mapping[str, Any]], Any]:
-        """Run wrappers by pluggy's own call, around one implementation that stands for all the others."""
-        guarded = {wrapper: guard_wrapper(wrapper, self._failed, self.timer) for wrapper in reversed(wrappers)}
-        scheduled = [wrapper for wrapper in wrappers if wrapper.schedule is not None]
-        clock = EventClock(scheduled, {})
-
-        def wrapped(arguments: Mapping[str, Any]) -> Any:
-            ready = clock.advance(event.read_clock(arguments)) if scheduled else ()
-            results: list[Any] = []
-
-            def all_others() -> Any:
-                results.append(inner(arguments))
-                return results[0]
-
-            heart = pluggy.HookImpl(None, "", all_others, PLAIN_OPTIONS)
-            due = [hookimpl for wrapper, hookimpl in guarded.items() if wrapper.schedule is None or wrapper in ready]
-            answer = self.multicall(event.name, [heart, *due], arguments, True)
-            if event.kind == "decide" or not isinstance(answer, list):
-                return answer
-            collected = results[0] if results else Collected()
-            return answer if answer is collected else collected.after_wrappers(answer, wrappers[-1].plugin)
-
-        return wrapped

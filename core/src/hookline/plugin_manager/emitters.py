@@ -1,4 +1,4 @@
-"""`PluginManager.emit`: one method for each event, and what a collect event returns."""
+"""`PluginManager.emit`: one method for each event. `Collected` is the result of a collect event."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Collected", "Emit", "Emitter"]
 class Collected(list[Any]):
     """The results of an event, each with the plugin it came from.
 
-    As a list it holds the results alone, in call order and equal to what pluggy gives. `items()` pairs each with
-    its plugin's name.
+    As a list it holds the results in call order, as pluggy returns them. `items()` pairs each with its plugin's
+    name.
     """
 
     __slots__ = ("sources",)
@@ -27,11 +27,11 @@ class Collected(list[Any]):
         self.sources = list(sources)
 
     def items(self) -> list[tuple[str, Any]]:
-        """The plugin's name and the result, for each result."""
+        """Pairs of a plugin's name and its result."""
         return list(zip(self.sources, self, strict=True))
 
     def after_wrappers(self, values: Iterable[Any], wrapper: str) -> Collected:
-        """The results as wrappers left them: those still there keep their source, new ones are the wrapper's."""
+        """The results that wrappers returned. Unchanged ones keep their source; new ones belong to the wrapper."""
         sources: defaultdict[int, deque[str]] = defaultdict(deque)
         for source, value in self.items():
             sources[id(value)].append(source)
@@ -42,8 +42,8 @@ class Collected(list[Any]):
 class Emit:
     """The events that can be emitted: `emit.on_epoch_end(state=state)`.
 
-    Each manager has a subclass of its own with a method for each event. Methods of a class, unlike functions in an
-    instance, are as cheap to call as any method; and a reference to one stays good when plugins come and go.
+    Each manager makes a subclass with a method for each event. Methods of a class are faster to call than functions
+    stored in an instance, and a reference to one stays valid when plugins are registered or removed.
     """
 
     __slots__ = ()
@@ -55,7 +55,7 @@ class Emit:
 
 
 class Emitter:
-    """One event's function. It starts out, and after every change goes back to, asking for its code to be built."""
+    """The function of one event. Its code is built at the first call, and again after plugins have changed."""
 
     __slots__ = ("_build", "_event", "_lock", "_unbuilt", "function")
 
@@ -68,14 +68,14 @@ class Emitter:
         globals_["_build_and_call"] = self._build_and_call
         function = FunctionType(_unbuilt.__code__, globals_, event.name)
         function.__kwdefaults__ = dict(event.defaults) or None
-        # Python's own complaint about a wrong argument begins with this name.
+        # Python's TypeError for a wrong argument begins with this name.
         function.__qualname__ = f"event {event.signature}: emit"
         function.__doc__ = event.doc
         self.function = function
         self._unbuilt = function.__code__
 
     def invalidate(self) -> None:
-        """Have the code built anew at the next call. A call that is under way goes on with the code it has."""
+        """Rebuild the code at the next call. A running call continues with its old code."""
         self.function.__code__ = self._unbuilt
 
     def _build_and_call(self, emit: Emit, arguments: dict[str, Any]) -> Any:
@@ -86,5 +86,5 @@ class Emitter:
 
 
 def _unbuilt(self: Emit, **arguments: Any) -> Any:
-    """The code of an emitter before it is built. It takes any arguments, so that it can say what is wrong with them."""
+    """The code of an emitter before it is built. It takes any arguments, to report wrong ones."""
     return _build_and_call(self, arguments)  # type: ignore[name-defined]  # noqa: F821 - in the emitter's globals

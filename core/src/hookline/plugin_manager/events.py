@@ -1,4 +1,4 @@
-"""Events as the manager knows them: the signature, options and documented contract of each hookspec."""
+"""`Event`: the signature, options and documented contract of a hookspec."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARGUMENT = re.compile(r"    (\w+): (.*)")
 
 @dataclass(frozen=True)
 class EventContract:
-    """What an event's docstring promises. A field is empty when the docstring does not say it."""
+    """The labelled lines of an event's docstring. A missing one is an empty field."""
 
     summary: str = ""
     when: str = ""
@@ -67,10 +67,10 @@ class Event:
     """It is at the start of an epoch, step or rollout, which its clock does not count yet."""
     scope: Scope
     returns: type
-    """What a result must be, besides None."""
+    """The type of a result that is not None."""
     arguments: tuple[str, ...]
     defaults: Mapping[str, Any]
-    """Values of the arguments that an emitter may leave out."""
+    """Defaults of optional arguments."""
     doc: str
 
     @classmethod
@@ -84,7 +84,7 @@ class Event:
         return cls(
             name=caller.name,
             phase=spec.namespace.__name__.rpartition(".")[2],
-            # A spec marked by pluggy's own marker says no kind: its results are kept, as pluggy does.
+            # A spec with pluggy's own marker has no kind: its results are collected, as pluggy does.
             kind=options.get("kind", "decide" if options.get("firstresult") else "collect"),
             clock=options.get("clock", "none"),
             starts=options.get("starts", False),
@@ -118,14 +118,14 @@ class Event:
         return f"{self.name}({', '.join(self.arguments)})"
 
     def check_result(self, result: object) -> None:
-        """Raise when an implementation returned what the event cannot use."""
+        """Raise if an implementation returned a value of the wrong type."""
         if result is not None and not isinstance(result, self.returns):
             raise TypeError(
                 f"{self.name} returned a {type(result).__name__}: it must return a {self.returns.__name__}, or None"
             )
 
     def check_arguments(self, given: Mapping[str, object]) -> None:
-        """Raise an error that helps when an emitter's arguments are not the event's."""
+        """Raise if an emission has unknown or missing arguments."""
         for name in given:
             if name not in self.arguments:
                 raise EmitError(

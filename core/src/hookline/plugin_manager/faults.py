@@ -1,4 +1,4 @@
-"""What happens when a plugin fails: policy, attribution, quarantine, and a ledger for the end of the run."""
+"""Failures of plugins: error policy, attribution, quarantine, and a ledger of all failures of a run."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ logger = logging.getLogger("hookline.plugins")
 ErrorPolicy = Literal["raise", "warn", "disable"]
 
 QUARANTINE_AFTER: Final = 3
-"""An implementation that fails so often in a row takes its plugin out of the run."""
+"""A plugin is quarantined after this many failures of one implementation in a row."""
 
 
 class Interruption(BaseException):
-    """Ends the run from outside, as Ctrl-C does: it passes through plugins and is no failure of theirs."""
+    """Ends the run from outside, as Ctrl-C does. It passes through plugins and is not counted as their failure."""
 
 
 class PluginExitError(HooklineError):
-    """A plugin or an environment raised what is meant to end the process or its thread, such as `SystemExit`."""
+    """A plugin or environment raised an exception that would end the process or thread, such as `SystemExit`."""
 
     def __init__(self, who: str, error: BaseException) -> None:
         super().__init__(
-            f"{who} raised {error!r}. Only the owner of the process may end it: a plugin ends a run by "
-            "state.stop_reason, and a failure is an exception"
+            f"{who} raised {error!r}, which would end the process. To end the run, set state.stop_reason; "
+            "to report a failure, raise an Exception"
         )
         self.__cause__ = error
 
 
 @contextmanager
 def exits_as_errors(who: str) -> Iterator[None]:
-    """Raise `PluginExitError` for what would end the process from within a part of the run."""
+    """Raise `PluginExitError` in place of an exception that would end the process."""
     try:
         yield
     except (Exception, KeyboardInterrupt, Interruption):
@@ -64,12 +64,12 @@ def exits_as_errors(who: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Fault:
-    """One way in which one plugin failed in one event, and how often."""
+    """One type of failure of one plugin in one event, and its count."""
 
     plugin: str
     event: str
     error: str
-    """The exception's type and message, the first time."""
+    """Type and message of the first exception."""
     count: int = 0
 
 
@@ -79,13 +79,13 @@ class FaultLedger:
 
     faults: dict[tuple[str, str, str], Fault] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
-    """Why a plugin is no longer called, by plugin."""
+    """The reason of each quarantined plugin."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Background calls that a full queue or the end of the run pushed out, by plugin."""
+    """Background calls dropped because of a full queue or the end of the run, by plugin."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def record(self, plugin: str, event: str, error: BaseException) -> Fault:
-        # Messages often carry numbers that differ each time: count by type, keep the first message.
+        # Messages often contain numbers that differ each time: count by type, keep the first message.
         key = (plugin, event, type(error).__name__)
         with self._lock:
             fault = self.faults.setdefault(key, Fault(plugin, event, describe_error(error)))
@@ -104,7 +104,7 @@ class FaultLedger:
 
 
 class FaultHandler:
-    """Does with a failure as the plugin's policy says."""
+    """Applies the error policy of a plugin to its failures."""
 
     def __init__(self, ledger: FaultLedger, rebuild_emitters: Callable[[], None]) -> None:
         self._ledger = ledger
@@ -113,7 +113,7 @@ class FaultHandler:
 
     @contextmanager
     def failures_in(self, event: str) -> Iterator[dict[str, BaseException]]:
-        """What plugins raise in emissions of this event within the block, by plugin; those of this thread alone."""
+        """Collect what plugins raise in this event, by plugin, within the block and on this thread."""
         outer = getattr(self._local, "watched", None)
         failures: dict[str, BaseException] = {}
         self._local.watched = event, failures
@@ -125,7 +125,7 @@ class FaultHandler:
     def failed(
         self, implementation: Implementation, error: BaseException, failures: list[Exception] | None
     ) -> list[Exception] | None:
-        """Record a failure. What this adds to `failures` is to be raised once all other plugins have been called."""
+        """Record a failure. Exceptions added to `failures` are raised after all other plugins have been called."""
         if isinstance(error, (KeyboardInterrupt, Interruption)) and not implementation.background:
             raise error
         plugin, event = implementation.plugin, implementation.event.name
@@ -153,7 +153,7 @@ class FaultHandler:
     def _quarantine(self, plugin: str, why: str) -> None:
         if plugin not in self._ledger.quarantined:
             self._ledger.quarantined[plugin] = why
-            logger.warning("plugin %r %s: it is not called any more in this run", plugin, why)
+            logger.warning("plugin %r %s: it is quarantined and no longer called in this run", plugin, why)
             self._rebuild_emitters()
 
 
@@ -169,7 +169,7 @@ def _is_power_of_ten(count: int) -> bool:
 
 
 def error_policy_of(plugin: object, name: str) -> ErrorPolicy:
-    """What the plugin asks for: `on_error`, else raise for a `critical` plugin and warn for all others."""
+    """The plugin's `on_error`; by default `raise` for a `critical` plugin and `warn` for others."""
     policy = getattr(plugin, "on_error", None)
     if policy is None:
         return "raise" if getattr(plugin, "critical", False) else "warn"
@@ -183,7 +183,7 @@ def error_policy_of(plugin: object, name: str) -> ErrorPolicy:
 
 
 def raise_failures(event: str, failures: list[Exception]) -> NoReturn:
-    """Raise what plugins with the policy `raise` raised, now that all others have been called."""
+    """Raise the failures of plugins with the policy `raise`, after all others have been called."""
     if len(failures) == 1:
         raise failures[0]
     raise ExceptionGroup(f"{len(failures)} plugins failed in {event}", failures)

@@ -1,4 +1,4 @@
-"""One plugin's implementation of one event, checked against the event it implements."""
+"""`Implementation`: one plugin's implementation of one event, and its validation against the event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Failed", "Implementation", "check_implementation"]
 
 @dataclass(eq=False, slots=True)
 class Implementation:
-    """A pluggy implementation with what ours adds: schedule, ranks, background, and how it has fared."""
+    """A pluggy implementation with a schedule, rank scope, background flag, error policy and failure count."""
 
     hookimpl: pluggy.HookImpl
     event: Event
@@ -29,11 +29,11 @@ class Implementation:
     driver_only: bool
     policy: ErrorPolicy
     distribution: str | None = None
-    """The plugin's distribution and its version, for messages."""
+    """The plugin's distribution and version, for messages."""
     streak: int = 0
     """Failures in a row."""
     has_failed: bool = False
-    """It failed once: from then on its successes count too, for they end a streak."""
+    """Whether it ever failed. From then on, successes reset the streak."""
 
     @classmethod
     def of(
@@ -70,24 +70,24 @@ class Implementation:
 
     @property
     def argument_source(self) -> str:
-        """The arguments of a call as Python source, for a place where the event's arguments are variables."""
+        """The arguments of a call as Python source, where the event's arguments are local variables."""
         optional = [name for name in self.hookimpl.kwargnames if name in self.event.arguments]
         return ", ".join([*self.hookimpl.argnames, *(f"{name}={name}" for name in optional)])
 
 
 Failed = Callable[[Implementation, BaseException, list[Exception] | None], list[Exception] | None]
-"""Records a failure; what it adds to the list is to be raised. It raises what interrupts the run from outside."""
+"""`FaultHandler.failed`: records a failure, and adds to the list what must be raised after all calls."""
 
 
 def check_implementation(hookimpl: pluggy.HookImpl, event: Event) -> None:
-    """Raise an error that says what is wrong with an implementation, and which name was probably meant."""
+    """Raise a `PluginError` if an implementation does not fit its event."""
     options: Mapping[str, Any] = hookimpl.opts
     plugin, where = hookimpl.plugin, f"plugin {hookimpl.plugin_name!r}: {event.name}"
     for name in hookimpl.argnames:
         if name not in event.arguments:
             raise PluginError(
                 plugin,
-                f"{where} asks for an argument {name!r} that the event does not have"
+                f"{where} has an argument {name!r} that the event does not have"
                 f"{did_you_mean(name, event.arguments)}; the event is {event.signature}",
             )
     required_by_name = [
@@ -98,7 +98,7 @@ def check_implementation(hookimpl: pluggy.HookImpl, event: Event) -> None:
     if required_by_name:
         raise PluginError(plugin, f"{where} has keyword-only arguments ({', '.join(required_by_name)}): remove the '*'")
     if options.get("schedule") is not None and event.clock == "none":
-        raise PluginError(plugin, f"{where} has a schedule, but the event has no clock to count by")
+        raise PluginError(plugin, f"{where} has a schedule, but the event has no clock")
     if options.get("background"):
         _check_background(hookimpl, event, where)
     scope = options.get("scope")
@@ -113,7 +113,7 @@ def check_implementation(hookimpl: pluggy.HookImpl, event: Event) -> None:
 
 
 def _parameters(hookimpl: pluggy.HookImpl, event: Event, where: str) -> Sequence[inspect.Parameter]:
-    """What an implementation takes besides the plugin itself, which a method must take."""
+    """The parameters of an implementation, without `self`, which a method must have."""
     function = hookimpl.function
     if inspect.ismethod(function):
         first = next(iter(inspect.signature(function.__func__).parameters), None)
@@ -126,7 +126,7 @@ def _check_background(hookimpl: pluggy.HookImpl, event: Event, where: str) -> No
     if event.kind != "notify":
         raise PluginError(
             hookimpl.plugin,
-            f"{where} runs in the background, but the event is of kind {event.kind}: its result would come too late",
+            f"{where} runs in the background, but the event is of kind {event.kind} and needs its result at once",
         )
     if hookimpl.wrapper or hookimpl.hookwrapper:
         raise PluginError(hookimpl.plugin, f"{where} is a wrapper and cannot run in the background")

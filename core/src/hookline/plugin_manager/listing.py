@@ -1,4 +1,4 @@
-"""What can be told of each plugin: state, events, order and options, for people and for programs."""
+"""A listing of the installed plugins: state, events, order and options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PluginListing", "list_plugins"]
 
 @dataclasses.dataclass(frozen=True)
 class PluginListing:
-    """One plugin, as it stands now."""
+    """One installed plugin."""
 
     name: str
     distribution: str
@@ -26,20 +26,20 @@ class PluginListing:
     state: str
     """`active`, `disabled`, `failed` or `quarantined`."""
     reason: str
-    """Why it is not active: by what it is disabled, how it failed."""
+    """Why it is not active."""
     events: list[str]
-    """The events that it implements; unknown, and empty, for one that is not imported."""
+    """The events that it implements; empty for a plugin that is not imported."""
     schedules: dict[str, str]
-    """When it is due, by event, for those with a schedule."""
+    """Its schedule in each event that has one."""
     after: list[str]
     before: list[str]
     requires: list[str]
     options: dict[str, Any]
-    """Its options with their defaults, and the schedule and error policy that the user gave it; no secrets."""
+    """Its options with defaults, and its schedule and error policy from the settings. Secrets are redacted."""
 
 
 def list_plugins(manager: PluginManager, records: Iterable[PluginRecord]) -> list[PluginListing]:
-    """All installed plugins in the order of their names."""
+    """All installed plugins, in the order of the records."""
     return [_listing(manager, record) for record in records]
 
 
@@ -63,7 +63,7 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
 
 
 def _as_dictionary(options: Any) -> dict[str, Any]:
-    """Options by name, with secrets still in their pydantic types: JSON would show a mask of its own for them."""
+    """Options by name. Secrets keep their pydantic types, so that `redact` recognises them."""
     if isinstance(options, BaseModel):
         return options.model_dump()
     return dataclasses.asdict(options) if dataclasses.is_dataclass(options) and not isinstance(options, type) else {}

@@ -1,4 +1,4 @@
-"""`PluginManager`: pluggy's, with kinds of event, schedules, order, error policies, background work and timing."""
+"""`PluginManager`: pluggy's manager with event kinds, schedules, order, error policies, background calls and timing."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ __all__ = ["Overrides", "PluginManager"]
 
 @dataclass(frozen=True)
 class Overrides:
-    """What is known of a plugin from outside: what the user's config says of it, and where it comes from."""
+    """Schedules and error policy from the user's settings, which replace the plugin's own, and its distribution."""
 
     schedule: Schedule | None = None
-    """For every implementation that has a schedule."""
+    """Replaces the schedule of every implementation that has one."""
     event_schedules: Mapping[str, Schedule] = field(default_factory=dict)
-    """For the implementation of one event."""
+    """Schedules by event."""
     on_error: ErrorPolicy | None = None
     distribution: str | None = None
-    """Its distribution and the version of that, such as "hookline-metrics 0.1.0"."""
+    """Distribution and version, such as "hookline-metrics 0.1.0"."""
 
 
 class PluginManager(pluggy.PluginManager):
     """Registers plugins and emits events to them.
 
-    `emit.<event>(...)` calls the event's compiled emitter, `hook.<event>(...)` is pluggy's call with the same answers.
-    A new manager knows the events of `hookline_hookspecs` and no plugin: `register` adds one that you have at hand,
-    `hookline.plugin_manager.open_plugins` makes a manager with those that are installed.
+    `emit.<event>(...)` calls the event's compiled emitter; `hook.<event>(...)` is pluggy's call with the same results.
+    A new manager has the events of `hookline_hookspecs` and no plugins. `register` adds a plugin object;
+    `hookline.plugin_manager.open_plugins` makes a manager with the installed plugins.
 
-    :param rank: this process among those of the run. Implementations for the driver run on rank 0 only.
-    :param background_capacity: how many calls may wait for each plugin that runs in the background.
+    :param rank: the rank of this process. Implementations with the scope `driver` run on rank 0 only.
+    :param background_capacity: the length of each plugin's queue of background calls.
     :param drain_seconds: how long the end of a run waits for background calls.
     """
 
@@ -60,7 +60,7 @@ class PluginManager(pluggy.PluginManager):
         self.rank: Final = rank
         self.faults: Final = FaultLedger()
         self.installed: list[PluginRecord] = []
-        """What became of the installed plugins, where they were loaded into this manager."""
+        """The installed plugins, if they were loaded into this manager."""
         self._lock = threading.RLock()
         self._handler = handler = FaultHandler(self.faults, self._rebuild_emitters)
         self._background = Background(
@@ -69,10 +69,11 @@ class PluginManager(pluggy.PluginManager):
         self._dispatcher = Dispatcher(replace_executor(self, self._execute), handler.failed, self._background)
         self._events: dict[str, Event] = {}
         self._emitters: dict[str, Emitter] = {}
-        self._answers: dict[str, Emitter] = {}
+        self._hook_emitters: dict[str, Emitter] = {}
+        """Behind `hook.<event>(...)`: they return the results of notify events too."""
         self._constraints: dict[str, Constraints] = {}
-        self._wishes: dict[str, Constraints] = {}
-        """The constraints of those plugins that care who is called before them. Mostly there are few."""
+        self._ordered: dict[str, Constraints] = {}
+        """The constraints of the plugins that declare an order; most do not."""
         self._overrides: dict[str, Overrides] = {}
         self._implementations: dict[pluggy.HookImpl, Implementation] = {}
         self.emit: Final[Emit] = type("Emit", (Emit,), {"__slots__": ()})()
@@ -90,7 +91,7 @@ class PluginManager(pluggy.PluginManager):
         """Add the events that a module or class declares with `hookspec`."""
         with self._lock:
             super().add_hookspecs(module_or_class)
-            # By `vars` first: that is the order in which the author declared them.
+            # `vars` first, for the order of declaration.
             for name in dict.fromkeys((*vars(module_or_class), *dir(module_or_class))):
                 caller = vars(self.hook).get(name)
                 if caller is not None and caller.has_spec() and name not in self._events:
@@ -98,7 +99,7 @@ class PluginManager(pluggy.PluginManager):
 
     def _add_event(self, event: Event) -> None:
         self._events[event.name] = event
-        for emitters, keep_results in ((self._emitters, False), (self._answers, True)):
+        for emitters, keep_results in ((self._emitters, False), (self._hook_emitters, True)):
             globals_ = self._dispatcher.globals()
             build = partial(self._build_emitter, event, globals_, keep_results)
             emitters[event.name] = Emitter(event, globals_, build, self._lock)
@@ -107,7 +108,7 @@ class PluginManager(pluggy.PluginManager):
     # -- registration ---------------------------------------------------------------------------------------------
 
     def get_canonical_name(self, plugin: object) -> str:
-        """The name of a plugin that is registered without one: its own, or its class's, numbered if taken."""
+        """The name of a plugin registered without one: its `__name__` or its class's, with a number if taken."""
         name = str(getattr(plugin, "__name__", type(plugin).__name__))
         candidate, number = name, 2
         while self.has_plugin(candidate):
@@ -115,7 +116,7 @@ class PluginManager(pluggy.PluginManager):
         return candidate
 
     def register(self, plugin: Any, name: str | None = None, *, overrides: Overrides | None = None) -> str | None:
-        """Register a plugin, at any moment; it is called from the next emission on. Returns its name."""
+        """Register a plugin, at any time. It is called from the next emission on. Returns its name."""
         with self._lock:
             plugin_name = name or self.get_canonical_name(plugin)
             self._check_plugin(plugin, plugin_name)
@@ -123,20 +124,20 @@ class PluginManager(pluggy.PluginManager):
             policy = overrides.on_error or error_policy_of(plugin, plugin_name)
             constraints = constraints_of(plugin, plugin_name)
             self._check_requirements(plugin, plugin_name, constraints)
-            cares = constraints.after or constraints.before or constraints.newest_last
-            wishes = {**self._wishes, plugin_name: constraints} if cares else self._wishes
-            if wishes:
-                # A cycle is an error before anything has changed.
-                sort_by_constraints([*self._constraints, plugin_name], wishes)
+            has_order = constraints.after or constraints.before or constraints.newest_last
+            ordered = {**self._ordered, plugin_name: constraints} if has_order else self._ordered
+            if ordered:
+                # Raise for a cycle before anything has changed.
+                sort_by_constraints([*self._constraints, plugin_name], ordered)
             try:
                 if super().register(plugin, plugin_name) is None:
-                    return None  # blocked, as pluggy calls it
+                    return None  # blocked by `set_blocked`
             except BaseException:
-                # pluggy checks implementations one by one, and those before a bad one are in place already.
+                # pluggy adds implementations one by one: those before a bad one are in place already.
                 super().unregister(plugin, plugin_name)
                 raise
             self._constraints[plugin_name] = constraints
-            self._wishes = wishes
+            self._ordered = ordered
             self._overrides[plugin_name] = overrides
             self.faults.quarantined.pop(plugin_name, None)
             self._adopt_implementations(plugin_name, overrides, policy)
@@ -148,7 +149,7 @@ class PluginManager(pluggy.PluginManager):
             raise DuplicatePluginError(plugin, f"two plugins are called {name!r}: {other!r} and {plugin!r}")
         if isinstance(plugin, TrainerHook):
             raise PluginError(
-                plugin, f"{name!r} is a TrainerHook, whose arguments a trainer finds by name: trainer.add_hook(...)"
+                plugin, f"{name!r} is a TrainerHook: add it by trainer.add_hook(...), which finds its arguments by name"
             )
         for attribute in dir(plugin):
             options = self.parse_hookimpl_opts(plugin, attribute)
@@ -158,7 +159,7 @@ class PluginManager(pluggy.PluginManager):
             if event not in self._events and not options.get("optionalhook"):
                 raise PluginError(
                     plugin,
-                    f"plugin {name!r} implements {event!r}, which is no event{did_you_mean(event, self._events)}",
+                    f"plugin {name!r} implements {event!r}, which is not an event{did_you_mean(event, self._events)}",
                 )
             if isinstance(plugin, type):
                 raise PluginError(plugin, f"plugin {name!r} is a class: register an instance of it")
@@ -187,12 +188,12 @@ class PluginManager(pluggy.PluginManager):
                 self._implementations[hookimpl] = Implementation.of(
                     hookimpl, event, schedule=schedule, policy=policy, distribution=overrides.distribution
                 )
-            if self._wishes or len(own) > 1:
+            if self._ordered or len(own) > 1:
                 self._reorder(caller)
         self._rebuild_emitters()
 
     def _reorder(self, caller: pluggy.HookCaller) -> None:
-        """Put `after` and `before` over pluggy's order, moving as little as possible."""
+        """Apply `after` and `before` to pluggy's order, moving as little as possible."""
         wrappers: list[pluggy.HookImpl] = []
         others: list[pluggy.HookImpl] = []
         for hookimpl in reversed(caller.get_hookimpls()):
@@ -200,14 +201,14 @@ class PluginManager(pluggy.PluginManager):
         self._put_newest_last(others)
         for group in (wrappers, others):
             names = list(dict.fromkeys(hookimpl.plugin_name for hookimpl in group))
-            place = {name: index for index, name in enumerate(sort_by_constraints(names, self._wishes))}
+            place = {name: index for index, name in enumerate(sort_by_constraints(names, self._ordered))}
             group.sort(key=lambda hookimpl: place[hookimpl.plugin_name])
         set_hookimpls(caller, [*reversed(others), *reversed(wrappers)])
 
     def _put_newest_last(self, hookimpls: list[pluggy.HookImpl]) -> None:
-        """Put plugins with `newest_last` behind the others, in the order of their registration.
+        """Move plugins with `newest_last` behind the others, in the order of their registration.
 
-        Those that want to be first, or last, stay among those that do.
+        `tryfirst` and `trylast` still come first.
         """
         places = {
             name: place for place, (name, own) in enumerate(self._constraints.items(), start=1) if own.newest_last
@@ -216,7 +217,7 @@ class PluginManager(pluggy.PluginManager):
             hookimpls.sort(key=lambda own: (own.trylast - own.tryfirst, places.get(own.plugin_name, 0)))
 
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any | None:
-        """Unregister a plugin, at any moment; it is called no more from the next emission on. Returns it."""
+        """Unregister a plugin, at any time. It is not called from the next emission on. Returns the plugin."""
         with self._lock:
             known = self.get_name(plugin) if name is None else name
             dependants = [other for other, own in self._constraints.items() if known in own.requires]
@@ -228,7 +229,7 @@ class PluginManager(pluggy.PluginManager):
         removed = super().unregister(plugin, name)
         if removed is not None and name is not None:
             self._constraints.pop(name, None)
-            self._wishes.pop(name, None)
+            self._ordered.pop(name, None)
             self._overrides.pop(name, None)
             self._implementations = {h: i for h, i in self._implementations.items() if h.plugin_name != name}
             self._background.retire(name)
@@ -236,9 +237,9 @@ class PluginManager(pluggy.PluginManager):
         return removed
 
     def replace(self, name: str, plugin: Any) -> Any:
-        """Put a plugin in the place of the one that goes by `name`, and return that one.
+        """Replace the plugin called `name`, and return the old one.
 
-        The new plugin is called where the old one was. When it cannot be registered the old one stays.
+        The new plugin takes its position in the call order. If it cannot be registered, the old one stays.
         """
         with self._lock:
             old = self.get_plugin(name)
@@ -269,34 +270,34 @@ class PluginManager(pluggy.PluginManager):
         self._rebuild_emitters()
 
     def implementations_of(self, name: str) -> list[Implementation]:
-        """What a plugin implements, in the order of the events."""
+        """The implementations of a plugin, in the order of the events."""
         own = [implementation for implementation in self._implementations.values() if implementation.plugin == name]
         return sorted(own, key=lambda implementation: list(self._events).index(implementation.event.name))
 
-    def ask(self, event: str, plugin: str) -> Any:
-        """What one plugin answers to an event without arguments. Its errors are raised as they are."""
+    def call_one(self, event: str, plugin: str) -> Any:
+        """Call one plugin's implementation of an event without arguments. Its errors are raised unchanged."""
         own = (one for one in self.implementations_of(plugin) if one.event.name == event and not one.is_wrapper)
-        return next((answer for one in own if (answer := one.hookimpl.function()) is not None), None)
+        return next((result for one in own if (result := one.hookimpl.function()) is not None), None)
 
     def report_failure(self, plugin: str, event: str, error: Exception) -> None:
-        """Count what a plugin answered as its failure, as if it had raised this error, and do as its policy says."""
+        """Treat a plugin's invalid result as if it had raised this error: record it and apply its error policy."""
         implementation = next(one for one in self.implementations_of(plugin) if one.event.name == event)
         failures = self._handler.failed(implementation, error, None)
         if failures:
             raise_failures(event, failures)
 
     def failures_in(self, event: str) -> AbstractContextManager[Mapping[str, BaseException]]:
-        """For those who must not go on without a plugin: what is raised in an event within the block, by plugin.
+        """Collect the failures in an event within the block, by plugin, for an emitter that must not ignore them.
 
             with manager.failures_in("score_episodes") as failures:
                 scores = manager.emit.score_episodes(batch=batch)
 
-        Policies apply as ever, so that most errors are found here and nowhere else. Other threads have no part in it.
+        Error policies apply as usual. Failures on other threads are not collected.
         """
         return self._handler.failures_in(event)
 
     def quarantined_in(self, event: str) -> dict[str, str]:
-        """The plugins that implement this event and are not called any more, with the reason."""
+        """The quarantined plugins that implement this event, with the reason."""
         return {
             name: why
             for name, why in self.faults.quarantined.items()
@@ -307,20 +308,20 @@ class PluginManager(pluggy.PluginManager):
 
     def _rebuild_emitters(self) -> None:
         with self._lock:
-            for emitter in (*self._emitters.values(), *self._answers.values()):
+            for emitter in (*self._emitters.values(), *self._hook_emitters.values()):
                 emitter.invalidate()
 
     def _build_emitter(self, event: Event, globals_: dict[str, Any], keep_results: bool) -> CodeType:
         self._background.raise_late_failures()
         caller: pluggy.HookCaller = getattr(self.hook, event.name)
         if not is_executor(self, self._execute) and not keep_results:
-            # All calls are watched by pluggy's monitoring, which sees pluggy's way alone.
+            # pluggy's monitoring is on, which sees only calls of `hook.<event>`.
             return self._dispatcher.forward(event, lambda arguments: caller(**arguments))
         called = self._called(event, caller.get_hookimpls())
         return self._dispatcher.compile(event, called, globals_, keep_results=keep_results)
 
     def _called(self, event: Event, hookimpls: Sequence[pluggy.HookImpl]) -> list[Implementation]:
-        """The implementations that take part here and now, in call order."""
+        """The implementations to call, in order: not quarantined, and in scope on this rank."""
         known = (self._implementations.get(h) or Implementation.of(h, event) for h in reversed(hookimpls))
         return [
             implementation
@@ -336,18 +337,18 @@ class PluginManager(pluggy.PluginManager):
         caller_kwargs: Mapping[str, object],
         firstresult: bool,
     ) -> Any:
-        """Answer a call of `hook.<event>(...)`."""
+        """Handle a call of `hook.<event>(...)`."""
         event = self._events.get(hook_name)
         if event is None:
             return self._dispatcher.multicall(hook_name, hook_impls, caller_kwargs, firstresult)
         if hook_impls == getattr(self.hook, hook_name).get_hookimpls():
-            return self._answers[hook_name].function(self.emit, **caller_kwargs)
-        # Some of the plugins, or a function besides them, for this one call.
+            return self._hook_emitters[hook_name].function(self.emit, **caller_kwargs)
+        # A subset of the plugins, or an extra function, for this call only.
         event.check_arguments(caller_kwargs)
         return self._dispatcher.function(event, self._called(event, hook_impls))(caller_kwargs)
 
     def add_hookcall_monitoring(self, before: Any, after: Any) -> Callable[[], None]:
-        """Have functions called before and after every event: pluggy's, with `emit` taking part."""
+        """Call functions before and after every event: pluggy's monitoring, extended to `emit`."""
         undo = super().add_hookcall_monitoring(before, after)
         self._rebuild_emitters()
 
@@ -358,9 +359,9 @@ class PluginManager(pluggy.PluginManager):
         return undo_and_rebuild
 
     def set_clocks(self, *, step: int | None = None, epoch: int | None = None, rollout: int | None = None) -> None:
-        """Say how much is complete, such as `step=1000, epoch=5` for a resumed run, and 0 for a new one.
+        """Set how much is complete: 0 for a new run, or such as `step=1000, epoch=5` for a resumed one.
 
-        Nothing is due again for what was done before the interruption. A clock that is not named stays as it is.
+        Schedules count ticks up to these as done. Clocks that are not given stay unchanged.
         """
         counts = {"step": step, "epoch": epoch, "rollout": rollout}
         with self._lock:
@@ -373,11 +374,11 @@ class PluginManager(pluggy.PluginManager):
     # -- the end of a run -----------------------------------------------------------------------------------------
 
     def drain(self, seconds: float | None = None) -> list[str]:
-        """Wait for background calls to be done; return the plugins that were not done in time."""
+        """Wait for background calls. Returns the plugins that did not finish in time."""
         return self._background.drain(seconds)
 
     def close(self) -> None:
-        """End background work: wait for it within the deadline, count what is left, raise what is to be raised."""
+        """Finish background calls within the deadline, drop the rest, and raise their failures as policies require."""
         self._background.close()
         self._background.raise_late_failures()
 
@@ -391,11 +392,11 @@ class PluginManager(pluggy.PluginManager):
 
     @property
     def timer(self) -> PluginTimer | None:
-        """What each plugin has taken in each event, once `enable_timing` was called."""
+        """The time of each plugin in each event; None before `enable_timing`."""
         return self._dispatcher.timer
 
     def enable_timing(self) -> PluginTimer:
-        """Measure every plugin in every event from now on."""
+        """Start to measure the time of every plugin in every event."""
         if self._dispatcher.timer is None:
             self._dispatcher.timer = self._background.timer = PluginTimer()
             self._rebuild_emitters()

@@ -1,4 +1,4 @@
-"""The order of plugins: `after`, `before` and `requires`, on top of pluggy's own order."""
+"""The order of plugins: `after`, `before` and `requires`, applied to pluggy's own order."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Constraints", "constraints_of", "sort_by_constraints"]
 
 @dataclass(frozen=True)
 class Constraints:
-    """What one plugin says of its place among the others."""
+    """The position of one plugin relative to others."""
 
     after: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     newest_last: bool = False
-    """Of plugins that say so, the one registered last is called last, and not first as pluggy has it."""
+    """Plugins with this flag are called in the order of registration. pluggy calls the newest first."""
 
 
 def constraints_of(plugin: object, name: str) -> Constraints:
-    """Read `after`, `before`, `requires` and `newest_last` off a plugin."""
+    """The constraints that a plugin declares as attributes."""
 
     def names(attribute: str) -> tuple[str, ...]:
         value = getattr(plugin, attribute, ())
@@ -44,9 +44,9 @@ def constraints_of(plugin: object, name: str) -> Constraints:
 
 
 def sort_by_constraints(names: Sequence[str], constraints: Mapping[str, Constraints]) -> list[str]:
-    """`names` with as little moved as the constraints allow; a name that is not there constrains nothing.
+    """Sort topologically and stably: the next name is the first one whose predecessors are all placed.
 
-    The first name whose predecessors are all placed goes next, so equal inputs give equal orders.
+    Constraints on names that are not in `names` are ignored. Raises `OrderError` for a cycle.
     """
     place = {name: index for index, name in enumerate(names)}
     edges = set(_edges(place, constraints))
@@ -87,8 +87,8 @@ def _cycle_error(start: str, waits_for: Mapping[str, set[str]], constraints: Map
         path.append(name)
         name = min(waits_for[name])
     cycle = [*path[path.index(name) :], name]
-    wishes = ", ".join(
+    relations = ", ".join(
         f"{there!r} is before {here!r}" if here in constraints[there].before else f"{here!r} is after {there!r}"
         for here, there in pairwise(cycle)
     )
-    return OrderError(None, f"the plugins' order has a cycle: {wishes}", cycle[:-1])
+    return OrderError(None, f"the plugins' order has a cycle: {relations}", cycle[:-1])

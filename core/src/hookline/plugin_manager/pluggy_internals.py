@@ -1,6 +1,6 @@
 """The private attributes of pluggy that the plugin manager relies on. No other module uses one.
 
-`core/tests/test_pluggy_internals.py` fails where a version of pluggy has them no more, or means something else by them.
+`core/tests/test_pluggy_internals.py` fails if a version of pluggy removes them or changes their meaning.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Multicall = Callable[[str, Sequence[pluggy.HookImpl], Mapping[str, object], bool
 
 
 def replace_executor(manager: pluggy.PluginManager, execute: Multicall) -> Multicall:
-    """Have `execute` answer every call of `manager.hook.<event>(...)`; returns what answered them before."""
+    """Make `execute` handle every call of `manager.hook.<event>(...)`. Returns the previous handler."""
     before = manager._inner_hookexec
     manager._inner_hookexec = execute  # type: ignore[assignment]  # pluggy's has names for its parameters
     return before
 
 
 def is_executor(manager: pluggy.PluginManager, execute: Multicall) -> bool:
-    """Whether `execute` answers the calls of hooks. pluggy's monitoring puts a function of its own around it."""
+    """Whether `execute` handles the calls of hooks directly. pluggy's monitoring wraps it."""
     return manager._inner_hookexec == execute
 
 
 def set_hookimpls(caller: pluggy.HookCaller, hookimpls: Sequence[pluggy.HookImpl]) -> None:
-    """Put the implementations of a hook into this order. The last is called first, wrappers stand at the end."""
+    """Set the order of a hook's implementations. The last is called first; wrappers are at the end."""
     caller._hookimpls[:] = hookimpls

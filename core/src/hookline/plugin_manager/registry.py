@@ -1,4 +1,4 @@
-"""What plugins add before a run begins: the answers to a setup event, where each name may be given once."""
+"""Registries filled by plugins: tasks, losses, environments and the like, from the events of the setup phase."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Any, NamedTuple
 from hookline.errors import HooklineError, PluginError
 from hookline.plugin_manager.manager import PluginManager
 
-__all__ = ["DuplicateOfferError", "Offer", "gather_offers"]
+__all__ = ["DuplicateNameError", "Registered", "collect_registered"]
 
 
-class DuplicateOfferError(HooklineError):
-    """One name is given twice."""
+class DuplicateNameError(HooklineError):
+    """Two plugins register the same name."""
 
 
-class Offer(NamedTuple):
-    """A task, loss, environment or the like, and who gives it."""
+class Registered(NamedTuple):
+    """A task, loss, environment or the like, and where it comes from."""
 
-    giver: str
+    source: str
     value: Any
 
 
-def gather_offers(
+def collect_registered(
     manager: PluginManager, event: str, what: str, own: Mapping[str, Any] | None = None
-) -> dict[str, Offer]:
-    """All that plugins give in a setup event, by name, after those of Hookline's own.
+) -> dict[str, Registered]:
+    """Emit a setup event and merge the plugins' dictionaries with Hookline's own entries.
 
-    :param what: what is given, for the error when two give one name: "a task".
+    :param what: the kind of entry, for error messages: "a task".
     """
-    offers = {name: Offer("hookline itself", value) for name, value in (own or {}).items()}
-    for plugin, given in getattr(manager.emit, event)().items():
-        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-            problem = f"{event} must return a dictionary with {what} for each name, not {given!r}"
+    registry = {name: Registered("hookline itself", value) for name, value in (own or {}).items()}
+    for plugin, entries in getattr(manager.emit, event)().items():
+        if not isinstance(entries, Mapping) or not all(isinstance(name, str) for name in entries):
+            problem = f"{event} must return a dictionary with {what} for each name, not {entries!r}"
             manager.report_failure(plugin, event, PluginError(None, problem))
             continue
-        for name, value in given.items():
-            offer = Offer(f"plugin {plugin!r}", value)
-            if name in offers:
-                raise DuplicateOfferError(f"{offers[name].giver} and {offer.giver} both give {what} {name!r}")
-            offers[name] = offer
-    return offers
+        for name, value in entries.items():
+            source = f"plugin {plugin!r}"
+            if name in registry:
+                raise DuplicateNameError(f"{registry[name].source} and {source} both register {what} {name!r}")
+            registry[name] = Registered(source, value)
+    return registry

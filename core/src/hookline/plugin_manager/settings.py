@@ -1,14 +1,14 @@
-"""What the user wants of plugins, from five places; where two say something of one thing, the later wins.
+"""Read the settings of plugins from five sources. Later sources override earlier ones.
 
 1. `[tool.hookline]` in the nearest pyproject.toml that has it
 2. `hookline.toml` beside it (the same keys, at the top level)
-3. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW and HOOKLINE_REQUIRED (names with commas between), HOOKLINE_STRICT,
-   and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.wandb=true")
-4. for a run that is resumed, the `config.json` of its folder: the options that it began with, and what was off then
+3. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW and HOOKLINE_REQUIRED (names separated by commas),
+   HOOKLINE_STRICT, and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.wandb=true")
+4. for a resumed run, the `config.json` of its folder: the options it began with, and the plugins disabled then
 5. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
 
-A plugin is named by its name, or by `name@distribution` where two distributions bring one of that name. Every setting
-remembers where it came from. Faults are collected, not raised, so that all can be shown at once.
+A plugin is selected by `name`, or by `name@distribution` if two distributions have one of that name. Every setting
+records its source. Faults are collected, not raised, so that all can be reported together.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ENVIRONMENT: Final = {
 DEEPEST: Final = 32
 TOO_DEEP: Final = f"is nested more than {DEEPEST} levels deep"
 LONGEST_PATH: Final = 200
-"""How much of what was given by `-o` is shown as the place of a fault."""
+"""Characters of a `-o` argument that are shown in a fault."""
 
 
 class Schema(BaseModel):
@@ -61,37 +61,37 @@ class Schema(BaseModel):
 
 @dataclass
 class Settings:
-    """What all places together say."""
+    """The merged settings of all sources."""
 
     disabled: dict[str, str] = field(default_factory=dict)
-    """Where it is disabled, by plugin."""
+    """The source that disables each plugin."""
     enabled: set[str] = field(default_factory=set)
-    """Those of a disabled name that one distribution may bring all the same, as `name@distribution`."""
+    """Exceptions to a disabled name, as `name@distribution`."""
     allowed: dict[str, str] | None = None
-    """Where it is allowed, by plugin; None allows all."""
+    """The source that allows each plugin; None allows all."""
     required: list[tuple[Requirement, str]] = field(default_factory=list)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Options by plugin and key."""
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Where an option comes from, by plugin and key."""
+    """The source of each option, by plugin and key."""
     strict: bool = False
     background_capacity: int = 256
     drain_seconds: float = 5.0
     mentions: list[tuple[str, str]] = field(default_factory=list)
-    """Every plugin name that is used, and where."""
+    """Every plugin name in the settings, and its source."""
     faults: list[ConfigFault] = field(default_factory=list)
     recorded: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The options that a resumed run began with, by plugin and key, secrets redacted."""
+    """The options that a resumed run began with, by plugin and key. Secrets are redacted."""
     notes: list[str] = field(default_factory=list)
-    """What the user should know of options that differ from those recorded."""
+    """Messages about options that differ from the recorded ones."""
 
     def option_origin(self, plugin: str, path: Sequence[str | int]) -> str:
-        """Where the option at `path` comes from, down to the key; where it would go, for one that is missing."""
+        """The source of the option at `path`, with the key. For a missing option, where to put it."""
         first, *rest = map(str, path)
         return ".".join([self.origins.get((plugin, first), f"[tool.hookline.plugins.{plugin}] {first}"), *rest])
 
     def add_layer(self, layer: Schema, where: Mapping[str, str]) -> None:
-        """Take in what one place says; `where` tells the place of each key."""
+        """Merge one source; `where` names the source of each key."""
         for name in layer.disable:
             self.disable(name, where["disable"])
         if layer.allow is not None:
@@ -126,22 +126,22 @@ class Settings:
             self.allowed[own] = where
         self.mentions.append((name, where))
 
-    def why_off(self, name: str, distribution: str) -> str | None:
-        """Why a plugin that a distribution brings is off, or None for one that is on."""
+    def disabled_reason(self, name: str, distribution: str) -> str | None:
+        """Why a plugin of a distribution is disabled; None if it is enabled."""
         exact = _selector(f"{name}@{distribution}")
         for own in () if exact in self.enabled else (exact, name):
             if own in self.disabled:
                 return f"by {self.disabled[own]}"
         if self.allowed is None or name in self.allowed or exact in self.allowed:
             return None
-        return f"not among those allowed by {next(iter(self.allowed.values()), 'an empty allow-list')}"
+        return f"not allowed by {next(iter(self.allowed.values()), 'an empty allow-list')}"
 
     def set_option(self, plugin: str, key: str, value: Any, where: str) -> None:
         if _is_too_deep(value):
             self.faults.append(ConfigFault(where, TOO_DEEP))
             return
         if is_redacted(value):
-            problem = f"{REDACTED} stands for a secret that is not shown: give the secret itself"
+            problem = f"{REDACTED} is a redacted secret: give the secret itself"
             self.faults.append(ConfigFault(where, problem))
             return
         options = self.options.setdefault(plugin, {})
@@ -152,19 +152,19 @@ class Settings:
             self.notes.append(f"changed: {plugin}.{key} {' -> '.join(shown)}")
 
     def add_recorded(self, plugins: Mapping[str, Any], disabled: Iterable[str], where: str) -> None:
-        """Take in what a run began with. It is no mention: a plugin may have been uninstalled since."""
+        """Merge the settings recorded in a run's config. Plugins in it may have been uninstalled since."""
         for name in disabled:
             self.disabled.setdefault(_selector(name), f"{where}: disabled")
         for plugin, own in plugins.items():
             self.recorded[plugin] = dict(own.get("options", {}))
             for key, value in self.recorded[plugin].items():
                 if is_redacted(value):
-                    continue  # what the files and the environment say of it holds, or the option must be given again
+                    continue  # use the current sources; if they lack the option, it must be given again
                 options = self.options.setdefault(plugin, {})
                 if key in options and options[key] != value:
                     self.notes.append(
-                        f"{self.origins[plugin, key]} is not used: the run goes on with {key} = {json.dumps(value)}, "
-                        f"as recorded; change it by -o {plugin}.{key}=..."
+                        f"{self.origins[plugin, key]} is ignored: the resumed run keeps its recorded "
+                        f"{key} = {json.dumps(value)}; change it by -o {plugin}.{key}=..."
                     )
                 options[key] = value
                 self.origins[plugin, key] = f"{where}: plugins.{plugin}.options.{key}"
@@ -178,9 +178,9 @@ def read_settings(
     option_arguments: Iterable[str] = (),
     recorded: Path | None = None,
 ) -> Settings:
-    """Read all places, beginning with the config files of `folder` (default: here) or the nearest above it.
+    """Read all sources. Config files are searched in `folder` (default: the current one), then in its parents.
 
-    :param recorded: the `config.json` of a run that is to go on as it began.
+    :param recorded: the `config.json` of a run to resume.
     """
     settings = Settings()
     for path, table, prefix in _find_config(folder or Path.cwd(), settings.faults):
@@ -200,7 +200,7 @@ def read_settings(
 
 
 def is_redacted(value: Any) -> bool:
-    """Whether something in a value is a secret that was not written down."""
+    """Whether a value contains a redacted secret."""
     if isinstance(value, Mapping):
         return any(map(is_redacted, value.values()))
     if isinstance(value, (list, tuple)):
@@ -209,7 +209,7 @@ def is_redacted(value: Any) -> bool:
 
 
 def _selector(text: str) -> str:
-    """A plugin as settings name it: `name`, or `name@distribution` with the distribution's name normalized."""
+    """`name`, or `name@distribution` with the distribution's name normalised."""
     name, at, distribution = text.partition("@")
     return f"{name}@{canonicalize_name(distribution)}" if at else name
 
@@ -250,7 +250,7 @@ def _read_toml(path: Path, faults: list[ConfigFault]) -> dict[str, Any] | None:
 
 def _add_table(settings: Settings, table: Any, prefix: str) -> None:
     if isinstance(table, dict) and "tool" in table and prefix.endswith(": "):
-        problem = "in hookline.toml the keys stand at the top level, not under [tool.hookline]"
+        problem = "in hookline.toml the keys are at the top level, not under [tool.hookline]"
         settings.faults.append(ConfigFault(f"{prefix}tool", problem))
         return
     try:
@@ -278,7 +278,7 @@ def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
         settings.add_layer(layer, {key: variable})
     for variable in environ:
         if variable.startswith("HOOKLINE_") and variable not in ENVIRONMENT:
-            # Plugins have variables of their own; only what looks like a slip is one.
+            # Plugins have variables of their own: report only close misspellings of ours.
             meant = difflib.get_close_matches(variable, ENVIRONMENT, n=1, cutoff=0.85)
             if meant:
                 settings.faults.append(ConfigFault(variable, f"is not a setting{did_you_mean(variable, ENVIRONMENT)}"))
@@ -296,7 +296,7 @@ def _add_options_variable(settings: Settings, variable: str, text: str) -> None:
 
 def _add_option_argument(settings: Settings, argument: str, place: str) -> None:
     path, equals, text = argument.partition("=")
-    # Without the value, which may be a secret by a name that is misspelt.
+    # Without the value: it may be a secret under a misspelt name.
     where = place + (path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…")
     plugin, dot, key = path.partition(".")
     if not (equals and dot and plugin and key):
@@ -315,7 +315,7 @@ def _add_option_argument(settings: Settings, argument: str, place: str) -> None:
 
 
 def _parse_value(text: str) -> Any:
-    """A value as TOML has it, and a plain string where TOML would want quotes."""
+    """A TOML value. Text that is not TOML is a string, so that strings need no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -323,7 +323,7 @@ def _parse_value(text: str) -> Any:
 
 
 def _is_too_deep(value: Any) -> bool:
-    # Level by level: what goes down into each value would itself be stopped by the depth.
+    # Level by level, because a recursive function would hit the recursion limit.
     level = [value]
     for _ in range(DEEPEST):
         level = [

@@ -1,4 +1,4 @@
-"""The end of a run: which plugins failed, were taken out or fell behind, and what each has cost."""
+"""The tables at the end of a run: failures of plugins, and the time spent in them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hookline.plugin_manager.timing import PluginTimer
 __all__ = ["print_summary"]
 
 MOST_ROWS: Final = 15
-"""What costs less than the first so many is added up."""
+"""Rows of the timing table. The rest is added up below it."""
 MOST_COLUMNS: Final = 1000
 
 
 def print_summary(manager: PluginManager, console: Console | None = None) -> None:
-    """Print what is worth knowing of the plugins; nothing when all went well and nothing was measured."""
+    """Print failures and timings; nothing if there are none."""
     console = console or Console(stderr=True)
     if manager.faults:
         _print_table(_faults_table(manager.faults), console)
@@ -30,7 +30,7 @@ def print_summary(manager: PluginManager, console: Console | None = None) -> Non
 
 
 def _print_table(table: Table, console: Console) -> None:
-    """Print a table with its names whole: where they do not fit the terminal, the table is wider than it."""
+    """Print a table without cutting names off. It may be wider than the terminal."""
     for column in table.columns:
         if column.no_wrap:
             column.min_width = max(map(cell_len, map(str, (column.header, *column.cells))))

@@ -1,4 +1,4 @@
-"""How long each plugin takes in each event: a table at the end, and a trace file for chrome://tracing or Perfetto."""
+"""Time spent in each plugin and event: totals, and a trace file for chrome://tracing or Perfetto."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hookline.plugin_manager.implementations import Implementation
 __all__ = ["PluginTimer", "Timing"]
 
 MOST_TRACE_EVENTS: Final = 200_000
-"""A trace keeps this many calls, about 30 MB as a file; later ones are counted, not kept."""
+"""Calls in a trace file, about 30 MB. Later calls are counted only."""
 
 
 @dataclass(slots=True)
 class Timing:
-    """What one plugin's implementation of one event has cost."""
+    """The time of one plugin's implementation of one event."""
 
     plugin: str
     event: str
@@ -33,7 +33,7 @@ class Timing:
 
 
 class PluginTimer:
-    """Adds up the time of every call, and keeps the calls themselves for a trace."""
+    """Sums the time of every call, and keeps the calls for a trace."""
 
     def __init__(self) -> None:
         self.timings: dict[tuple[str, str], Timing] = {}
@@ -43,7 +43,7 @@ class PluginTimer:
         self._lock = threading.Lock()
 
     def record(self, implementation: Implementation, start_ns: int) -> None:
-        """Count a call that began at `start_ns` and has just ended."""
+        """Record a call that began at `start_ns` and ends now."""
         taken = time.perf_counter_ns() - start_ns
         plugin, event = implementation.plugin, implementation.event.name
         with self._lock:

@@ -29,7 +29,7 @@ from hookline.rewards.pipeline import (  # noqa: E402
     create_default_verifier_pipeline,
 )
 from hookline.rewards.processor import RolloutRewardProcessor, create_rollout_reward_processor  # noqa: E402
-from hookline.rewards.verification import ReportColumn, grades  # noqa: E402
+from hookline.rewards.verification import ReportColumn, result_codes  # noqa: E402
 from hookline_hookspecs import VerificationReport, VerificationResult  # noqa: E402
 
 __all__ = [
@@ -50,6 +50,6 @@ __all__ = [
     "create_default_verifier_pipeline",
     "create_integrated_reward_system",
     "create_rollout_reward_processor",
-    "grades",
     "process_episodes_with_quality_control",
+    "result_codes",
 ]

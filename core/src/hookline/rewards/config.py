@@ -1,30 +1,28 @@
-"""What can be set: `RewardConfig` for the rewards, `IntegratedRewardConfig` for filtering by them."""
+"""The configs of rewards: `RewardConfig` for scoring, `IntegratedRewardConfig` for verification and filtering."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from hookline.errors import ConfigError, ConfigFault
 from hookline.http.requests import url_problem
-from hookline.rewards.errors import shown
+from hookline.rewards.errors import OnFailure, shown
 
-__all__ = ["TOKEN_VARIABLE", "IntegratedRewardConfig", "OnFailure", "QualityMeasure", "RewardConfig"]
+__all__ = ["TOKEN_VARIABLE", "IntegratedRewardConfig", "QualityMeasure", "RewardConfig", "keywords_problem"]
 
 TOKEN_VARIABLE: Final = "HOOKLINE_REWARD_MODEL_TOKEN"
 """The environment variable with the token of an external reward model."""
 
-OnFailure = Literal["raise", "not_applicable"]
-
 QualityMeasure = Callable[[Sequence[Any]], float]
-"""A number about episodes that have been rewarded, given as they came: records or dictionaries."""
+"""Computes one number from scored episodes, which are records or dictionaries, as the caller passed them."""
 
 
 @dataclass
 class RewardConfig:
-    """The rewards, their weights and their targets. Weights count relative to each other."""
+    """The rewards, their weights and their targets. Weights are relative to each other."""
 
     length_weight: float = 0.1
     keyword_weight: float = 0.2
@@ -32,30 +30,30 @@ class RewardConfig:
     accuracy_weight: float = 0.4
 
     target_length: int = 50
-    """Words in a response. An episode's metadata may say otherwise, as it may of the keywords."""
+    """Words in a response. Metadata of an episode may override it, as it may override the keywords."""
     keywords: Sequence[str] | None = None
-    """What responses should contain; None or empty makes the keyword reward not applicable."""
+    """Words and phrases that responses should contain. Without any, the keyword reward does not apply."""
 
     external_rm_url: str | None = None
-    """Where an external reward model listens, http or https."""
+    """The http or https URL of an external reward model."""
     external_rm_timeout: float = 30.0
-    """Seconds for one request, from its beginning to the last byte of its answer."""
+    """Seconds for one request, up to the last byte of its response."""
 
     batch_size: int = 32
-    """Episodes that are read and scored at once, and episodes in one request to the external reward model."""
+    """Episodes that are scored together, and episodes in one request to the external reward model."""
     max_workers: int = 4
-    """Requests to the external reward model at one time."""
+    """Concurrent requests to the external reward model."""
 
     external_rm_weight: float = 1.0
     external_rm_retries: int = 3
     """How often a request is sent again after a connection error, a timeout, or a status such as 429 or 5xx."""
     external_rm_backoff: float = 0.5
-    """Seconds before the first retry, at most; doubled for each further one. A server's Retry-After counts as well."""
+    """Longest wait in seconds before the first retry. It doubles with each retry. Retry-After is respected."""
     custom_weights: Mapping[str, float] = field(default_factory=dict)
-    """Weights of custom rewards by name; one that is not named here weighs 1."""
+    """Weights of custom rewards by name. The default is 1."""
     on_failure: OnFailure = "raise"
-    """What a failing reward of others (a plugin, a function, the external model) or a failing verifier means: an
-    error, or that it does not apply to these episodes and is left out of the weighting."""
+    """What to do when a plugin, reward function, external reward model or verifier fails: raise an error, or leave it
+    out of the weighting of these episodes."""
 
     def __post_init__(self) -> None:
         _fill_in_ellipses(self)
@@ -69,8 +67,7 @@ class RewardConfig:
         faults.check_number("external_rm_backoff", least=0.0)
         faults.check_choice("on_failure", ("raise", "not_applicable"))
         if self.keywords is not None:
-            problem = keywords_problem(self.keywords)
-            faults.add("keywords", problem)
+            faults.add("keywords", keywords_problem(self.keywords))
         if self.external_rm_url is not None:
             faults.add("external_rm_url", url_problem(self.external_rm_url, TOKEN_VARIABLE))
         for name, weight in self.custom_weights.items():
@@ -80,28 +77,28 @@ class RewardConfig:
 
 @dataclass
 class IntegratedRewardConfig:
-    """Rewards, verification, and what an episode must reach to be accepted. All bounds are inclusive."""
+    """Rewards, verification, and the thresholds for accepting an episode. All bounds are inclusive."""
 
     reward_config: RewardConfig = field(default_factory=RewardConfig)
 
     enable_verification: bool = True
     verification_threshold: float = 0.7
-    """The verification score that an episode must reach."""
+    """The lowest verification score that passes."""
     strict_filtering: bool = False
-    """Accept what passes by reward and by verification; otherwise what passes by either."""
+    """Accept an episode that passes by reward and by verification; otherwise one that passes by either."""
 
     min_reward_threshold: float = 0.3
     max_reward_threshold: float = 1.0
 
     batch_size: int = 32
-    """Episodes that are read, scored, verified and announced at once."""
+    """Episodes that are scored and verified together, with one emission of each reward event."""
     enable_mlx_compilation: bool = True
-    """Compute rewards with MLX, compiled, where it is installed; otherwise with NumPy."""
+    """Compute rewards with compiled MLX if it is installed; otherwise with NumPy."""
 
     target_acceptance_rate: float | None = None
-    """Move both thresholds after each batch so that about this share of episodes is accepted; None keeps them."""
+    """If set, both thresholds are adjusted after each batch, to accept about this share of episodes."""
     quality_measures: Mapping[str, QualityMeasure] = field(default_factory=dict)
-    """Measures of your own, by the name under which `get_quality_metrics` has them."""
+    """Your own measures. `get_quality_metrics` returns them under these names."""
 
     def __post_init__(self) -> None:
         _fill_in_ellipses(self)
@@ -122,14 +119,14 @@ class IntegratedRewardConfig:
 
 
 def _fill_in_ellipses(config: RewardConfig | IntegratedRewardConfig) -> None:
-    # `RewardConfig(...)` is how documents write a config whose contents do not matter: it has all the defaults.
+    # Documents write `RewardConfig(...)` with a literal ellipsis: it means the default.
     for own in fields(config):
         if getattr(config, own.name) is ...:
             setattr(config, own.name, own.default if own.default_factory is MISSING else own.default_factory())
 
 
 class _Faults:
-    """Collects all that is wrong with a config, so that it can be shown at once."""
+    """Collects all faults of a config, to report them together."""
 
     def __init__(self, config: RewardConfig | IntegratedRewardConfig) -> None:
         self._config = config
@@ -178,10 +175,10 @@ def _number_problem(
 
 
 def keywords_problem(keywords: Any) -> str | None:
-    """What is wrong with keywords, whether of a config or of one episode."""
+    """What is wrong with the keywords of a config or an episode; None if they are valid."""
     if isinstance(keywords, str) or not isinstance(keywords, Sequence):
         return f"must be a list of strings, got {keywords!r}"
     for keyword in keywords:
         if not isinstance(keyword, str) or not keyword.strip():
-            return f"has {keyword!r}, which is no word to look for"
+            return f"has {keyword!r}: every keyword must be a non-empty string"
     return None

@@ -16,9 +16,8 @@ from hookline.errors import did_you_mean
 from hookline.extras import require
 from hookline.http.requests import Backoff, RequestError, shown_url, with_retries
 from hookline.plugin_manager.manager import PluginManager
-from hookline.rewards.config import TOKEN_VARIABLE, OnFailure, RewardConfig
-from hookline.rewards.errors import RewardError, shown
-from hookline.rewards.failures import collect_or_raise
+from hookline.rewards.config import TOKEN_VARIABLE, RewardConfig
+from hookline.rewards.errors import OnFailure, RewardError, collect_or_raise, shown
 from hookline.rewards.features import Column
 from hookline_hookspecs import Episode, EpisodeBatch
 from hookline_hookspecs.errors import describe_error
@@ -187,7 +186,7 @@ class ExternalRewardModel:
         began = time.monotonic()
         try:
             answer = with_retries(
-                lambda: self._client.ask("POST", content=content, seconds=config.external_rm_timeout),
+                lambda: self._client.request_json("POST", content=content, seconds=config.external_rm_timeout),
                 self._backoff,
                 attempts=config.external_rm_retries + 1,
                 patience=config.external_rm_timeout,

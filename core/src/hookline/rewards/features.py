@@ -1,7 +1,7 @@
-"""The feature table: each text of a batch is read once, and all rewards and verifiers work on what that read gave.
+"""The feature table: each text of a batch is read once, and all rewards and verifiers share the result.
 
-The reward processor puts a table into `batch.features` before `pre_rewards`. A plugin says by its attribute
-`phrase_lists` which phrases it will count; the read, at the first use of any column, looks for all of them in one pass.
+The reward processor sets `batch.features` before `pre_rewards`. A plugin declares the phrases that it counts in its
+attribute `phrase_lists`. The first use of any column searches for all of them in one pass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class FeatureTable:
-    """What there is to know of the texts of a batch, a column for each measurement."""
+    """Measurements of the texts of a batch, one column each. Columns are computed when first used."""
 
     def __init__(self, responses: Sequence[str], prompts: Sequence[str] = ()) -> None:
         self._responses: Final = responses
@@ -35,7 +35,7 @@ class FeatureTable:
 
     @classmethod
     def of(cls, batch: EpisodeBatch, plugins: Iterable[object] = ()) -> FeatureTable:
-        """The table that comes with a batch, or a new one for a batch without, with what these plugins look for."""
+        """The table of a batch. A batch without one gets a new table, with the phrase lists of these plugins."""
         if isinstance(batch.features, cls):
             return batch.features
         table = cls([episode.response for episode in batch.episodes], [episode.prompt for episode in batch.episodes])
@@ -48,17 +48,17 @@ class FeatureTable:
         return len(self._responses)
 
     def request(self, phrases: PhraseList) -> None:
-        """Have these phrases looked for in the one pass that is to come."""
+        """Search for these phrases too, in the one pass over the responses."""
         self._requested[phrases] = None
 
     @property
     def words(self) -> Column:
-        """Words, as white space divides them."""
+        """Words, separated by white space."""
         return self._word_columns.words
 
     @property
     def unique_words(self) -> Column:
-        """Different words, whatever their case."""
+        """Distinct words, ignoring case."""
         return self._word_columns.unique_words
 
     @property
@@ -68,28 +68,28 @@ class FeatureTable:
 
     @property
     def sentence_ends(self) -> Column:
-        """Full stops, question and exclamation marks that end something, in any script."""
+        """Full stops, question and exclamation marks that end a sentence, in any script."""
         return self._word_columns.sentence_ends
 
     def count(self, phrases: PhraseList) -> Column:
-        """How often the phrases occur in each response, as whole words, whatever their case."""
+        """How often the phrases occur in each response, as whole words, ignoring case."""
         return self.in_responses(phrases).count(phrases).astype(np.float64)
 
     def finder(self, phrases: PhraseList) -> Callable[[int], list[str]]:
-        """A function from an episode's number to the phrases that occur in its response, each once."""
+        """A function that takes an episode's index and returns the phrases in its response, each once."""
         return self.in_responses(phrases).finder(phrases)
 
     def in_responses(self, phrases: PhraseList) -> PhraseMatches:
-        """What was found of some phrases, and of all that were requested, in the responses."""
+        """The matches in the responses. They include all requested phrase lists."""
         if phrases in self._automaton:
             return self._matches
         # Not requested in advance: scan again.
         return automaton_for((phrases,)).scan(self._block)
 
     def in_prompts(self, phrases: PhraseList) -> tuple[PhraseMatches, npt.NDArray[np.int64]]:
-        """What was found in the different prompts, and which of those is each episode's."""
+        """The matches in the distinct prompts, and the index of each episode's prompt among those."""
         automaton = self._automaton if phrases in self._automaton else automaton_for((phrases,))
-        # The samples of one prompt have one prompt: it is read once for all of them.
+        # Several responses may be sampled from one prompt: read it once.
         numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(self._prompts))}
         own = np.array([numbers[prompt] for prompt in self._prompts], np.int64)
         return automaton.scan(TextBlock.of(list(numbers))), own

@@ -1,4 +1,4 @@
-"""The columns behind a reward: length, keywords, perplexity and agreement with a reference."""
+"""Measure a batch: the columns from which length, keyword, perplexity and accuracy rewards are computed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PUNCTUATION: Final = ".,;:!?\"'()[]{}…。！？«»“”‘’"  # noqa: RUF0
 
 
 def agreement(response: str, reference: str) -> float:
-    """From 0 to 1: 1 for the same answer, or the same number; else the overlap of their words (F1).
+    """1 for the same text or the same number; otherwise the F1 score of their words.
 
-    Where a number is expected the last number of the response is its answer, right or wrong.
+    If the reference is a number, the last number of the response counts as its answer: 1 if equal, else 0.
     """
     given, expected = canonical(response), canonical(reference)
     if given.strip(PUNCTUATION) == expected.strip(PUNCTUATION):
@@ -41,22 +41,8 @@ def agreement(response: str, reference: str) -> float:
     return 2 * len(given_words & expected_words) / total if total else 0.0
 
 
-def _whole_number(text: str) -> float | None:
-    """The number that a text consists of. None for any other text, and for a number that is too large for a float."""
-    match = NUMBER.fullmatch(text.strip(PUNCTUATION))
-    return _value(match[0]) if match and math.isfinite(_value(match[0])) else None
-
-
-def _value(digits: str) -> float:
-    return float(digits.replace(",", "").replace("_", "").replace("−", "-"))  # noqa: RUF001
-
-
-def _word_set(text: str) -> set[str]:
-    return {word for word in (word.strip(PUNCTUATION) for word in text.split()) if word}
-
-
 def measure(batch: EpisodeBatch, features: FeatureTable, config: RewardConfig, hedges: PhraseList) -> RewardColumns:
-    """Read the texts of a batch, and what its episodes bring along: targets, keywords, answers, log-probabilities."""
+    """The columns of a batch, from its texts and its episodes' targets, keywords, answers and log-probabilities."""
     own = {index: episode for index, episode in enumerate(batch.episodes) if episode.metadata}
     keywords, found, new = _keyword_columns(features, config, own)
     return RewardColumns(
@@ -91,7 +77,7 @@ def _target_lengths(count: int, config: RewardConfig, own: dict[int, Episode]) -
 def _keyword_columns(
     features: FeatureTable, config: RewardConfig, own: dict[int, Episode]
 ) -> tuple[Column, Column, Column]:
-    """How many keywords each episode has, how many of them were found, and how many of those are not in its prompt."""
+    """Per episode: the number of keywords, how many were found, and how many of those are not in its prompt."""
     of_all = tuple(config.keywords or ())
     special = {index: _own_keywords(index, episode) for index, episode in own.items() if "keywords" in episode.metadata}
     every = tuple(dict.fromkeys([*of_all, *(keyword for keywords in special.values() for keyword in keywords)]))
@@ -159,3 +145,17 @@ def _agreement(index: int, episode: Episode) -> float:
     if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
         raise RewardError(f"episode {index}: its answer must be a string or a number, got {type(answer).__name__}")
     return agreement(episode.response, str(answer))
+
+
+def _whole_number(text: str) -> float | None:
+    """The value of a text that is one number; None for other text, or a number too large for a float."""
+    match = NUMBER.fullmatch(text.strip(PUNCTUATION))
+    return _value(match[0]) if match and math.isfinite(_value(match[0])) else None
+
+
+def _value(digits: str) -> float:
+    return float(digits.replace(",", "").replace("_", "").replace("−", "-"))  # noqa: RUF001
+
+
+def _word_set(text: str) -> set[str]:
+    return {word for word in (word.strip(PUNCTUATION) for word in text.split()) if word}

@@ -1,6 +1,6 @@
-"""Lists of words and phrases, all of them found in one pass over a batch by an Aho-Corasick automaton.
+"""Lists of words and phrases, and one Aho-Corasick automaton that finds them all in one pass over a batch.
 
-A phrase is found as whole words, whatever the case and the white space between: "kill" is not in "skill".
+Phrases match whole words, ignoring case and the amount of white space: "kill" does not match in "skill".
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NEIGHBOUR: Final = np.array(
     [NOT_ASCII if byte > 0x7F else int(chr(byte).isalnum() or byte == ord("_")) for byte in range(0xFF)] + [NO_WORD],
     np.uint8,
 )
-"""What each byte says of the character it is part of; the last is the edge between texts."""
+"""Whether a byte next to a match belongs to a word. 0xFF, the last, is the edge between texts."""
 
 
 @dataclass(frozen=True)
 class PhraseList:
-    """Words and phrases that are looked for together."""
+    """A named list of words and phrases to search for."""
 
     name: str
     phrases: tuple[str, ...]
@@ -41,18 +41,18 @@ class PhraseList:
         object.__setattr__(self, "_hash", hash((self.name, self.phrases)))
         for phrase in self.phrases:
             if not isinstance(phrase, str) or not phrase.strip():
-                raise ValueError(f"phrase list {self.name!r} has {phrase!r}, which is nothing to look for")
+                raise ValueError(f"phrase list {self.name!r} has {phrase!r}: every phrase must be a non-empty string")
 
     def __hash__(self) -> int:
-        # Known beforehand: lists are looked up for every message about an episode.
+        # Computed once: lists are dictionary keys, looked up for every message about an episode.
         return self._hash
 
     @classmethod
     def of_lines(cls, name: str, text: str, *, more: Iterable[str] = (), without: Iterable[str] = ()) -> PhraseList:
-        """The phrases of a word-list file: one on each line, with comments after `#`.
+        """The phrases in the text of a word-list file: one per line, comments after `#`.
 
-        :param more: phrases besides those of the file.
-        :param without: phrases of the file to leave out.
+        :param more: phrases to add.
+        :param without: phrases to leave out.
         """
         unwanted = {canonical(phrase) for phrase in without}
         lines = (line.partition("#")[0].strip() for line in text.splitlines())
@@ -79,7 +79,7 @@ class PhraseMatches:
         return np.bincount(self.texts[of_list], minlength=self.text_count)
 
     def finder(self, phrases: PhraseList) -> Callable[[int], list[str]]:
-        """A function from a text to the phrases of a list that occur in it, each once, in the order of `patterns`."""
+        """A function that takes a text's index and returns the phrases of a list in it, each once, sorted."""
         wanted = self.automaton.member_ids(phrases)
         names = self.automaton.patterns
 
@@ -92,14 +92,14 @@ class PhraseMatches:
         return find
 
     def distinct(self, phrases: PhraseList) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The texts and the patterns of all matches of a list, each pattern once in each text."""
+        """Texts and patterns of the matches of a list, without repetitions of a pattern in a text."""
         of_list = self.automaton.members(phrases)[self.patterns]
         pairs = np.array(sorted(set(self._pairs()[of_list].tolist())), np.int64)
         texts, patterns = np.divmod(pairs, max(1, len(self.automaton.patterns)))
         return texts, patterns
 
     def _pairs(self) -> npt.NDArray[np.int64]:
-        """The text and the pattern of each match as one number."""
+        """Text and pattern of each match, encoded as one number."""
         return self.texts * len(self.automaton.patterns) + self.patterns
 
     @cached_property
@@ -108,9 +108,9 @@ class PhraseMatches:
         return self.patterns.tolist(), np.searchsorted(self.texts, np.arange(self.text_count + 1)).tolist()
 
     def contains(self, texts: npt.NDArray[np.int64], patterns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Whether each of some texts contains the pattern given with it."""
+        """For each pair of a text and a pattern: whether the text contains the pattern."""
         pairs = texts * len(self.automaton.patterns) + patterns
-        known = set(self._pairs().tolist())  # few: a set is faster here than sorting
+        known = set(self._pairs().tolist())  # small, so a set is faster than sorting
         return np.fromiter(map(known.__contains__, pairs.tolist()), bool, len(pairs))
 
 
@@ -135,7 +135,7 @@ class Automaton:
 
     @cached_property
     def _search_ascii(self) -> ahocorasick_rs.BytesAhoCorasick:
-        """For texts that are ASCII throughout. What can occur in them comes first, under the same numbers."""
+        """For ASCII texts. ASCII patterns are sorted first, so they have the same numbers in both searchers."""
         return _searcher([pattern for pattern in self.patterns if pattern.isascii()])
 
     def __contains__(self, phrases: PhraseList) -> bool:
@@ -149,7 +149,7 @@ class Automaton:
         return self._member_ids[phrases]
 
     def ids(self, phrases: Iterable[str]) -> list[int]:
-        """The patterns of some phrases, each once."""
+        """The pattern numbers of some phrases, without repetitions."""
         return list(dict.fromkeys(self._ids[canonical(phrase)] for phrase in phrases))
 
     def scan(self, block: TextBlock) -> PhraseMatches:
@@ -181,7 +181,7 @@ class Automaton:
 
 
 def _searcher(patterns: list[str]) -> ahocorasick_rs.BytesAhoCorasick:
-    # The default is chosen by the number of phrases, and for hundreds of them it is four times slower.
+    # For hundreds of phrases the default implementation is four times slower.
     return ahocorasick_rs.BytesAhoCorasick(
         [pattern.encode("utf-8", "surrogatepass") for pattern in patterns],
         implementation=ahocorasick_rs.Implementation.DFA,
@@ -190,5 +190,5 @@ def _searcher(patterns: list[str]) -> ahocorasick_rs.BytesAhoCorasick:
 
 @lru_cache(maxsize=32)
 def automaton_for(lists: tuple[PhraseList, ...]) -> Automaton:
-    """The automaton of some lists; the same lists give the same one."""
+    """The automaton of these lists, cached."""
     return Automaton(lists)

@@ -1,4 +1,4 @@
-"""Verifier pipelines: the installed verifiers, found by entry point, and the base class for others."""
+"""Verifier pipelines: made of the installed verifiers, of verifiers named in a config, or of your own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from hookline.plugin_manager.construction import Blueprint
 from hookline.plugin_manager.discovery import InstalledPlugin, installed_plugins, load_plugins
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, read_settings
-from hookline.rewards.config import OnFailure
-from hookline.rewards.errors import RewardError
+from hookline.rewards.errors import OnFailure, RewardError
 from hookline.rewards.features import FeatureTable
 from hookline.rewards.phrases import PhraseList
 from hookline.rewards.verification import (
@@ -40,16 +39,22 @@ __all__ = [
 ]
 
 
-class TextVerifier(ABC):
-    """A verifier is a plugin: register it, or give it an entry point called `verify-<type>`.
+logger = logging.getLogger("hookline.rewards")
 
-    `name` is what its reports go by, the class's name unless it says otherwise. `weight` is its part in the combined
-    score. Its FAIL is a FAIL of the whole pipeline, unless its weight is 0.
+PREFIX: Final = "verify-"
+"""The entry point of a verifier is called `verify-<type>`."""
+
+
+class TextVerifier(ABC):
+    """Base class of verifiers. A verifier is a plugin: register it, or give it an entry point `verify-<type>`.
+
+    `name` labels its reports and defaults to the name of the class. `weight` is its weight in the combined score. Its
+    FAIL is a FAIL of the whole pipeline, unless its weight is 0.
     """
 
     name: str = ""
     phrase_lists: Sequence[PhraseList] = ()
-    """Phrases to be looked for as the texts are read, for a verifier that works on `batch.features`."""
+    """Phrases that the verifier counts with `batch.features`."""
     weight: float = 1.0
 
     @abstractmethod
@@ -68,15 +73,78 @@ class TextVerifier(ABC):
         return {name: reports}
 
 
-PREFIX: Final = "verify-"
+class VerifierPipeline:
+    """The verifiers of one plugin manager, and their combined reports."""
+
+    def __init__(self, manager: PluginManager, *, on_failure: OnFailure = "raise") -> None:
+        self.manager = manager
+        self._on_failure = on_failure
+
+    @property
+    def verifiers(self) -> list[str]:
+        """The names of the verifier plugins, in call order."""
+        hookimpls = self.manager.hook.verify_episodes.get_hookimpls()
+        return [hookimpl.plugin_name for hookimpl in reversed(hookimpls)]
+
+    def verify(self, prompt: str, response: str) -> VerificationReport:
+        """The combined report on one response."""
+        return self.verify_batch([prompt], [response])[0]
+
+    def verify_batch(self, prompts: Sequence[str], responses: Sequence[str]) -> Sequence[VerificationReport]:
+        """The combined report on each response, in order."""
+        if len(prompts) != len(responses):
+            raise RewardError(f"there are {len(prompts)} prompts for {len(responses)} responses")
+        episodes = [Episode(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
+        return self.verify_episodes(EpisodeBatch(episodes))
+
+    def verify_episodes(self, batch: EpisodeBatch) -> CombinedReports:
+        """The combined report on each episode of a batch. A batch without a feature table gets one."""
+        batch.features = FeatureTable.of(batch, self.manager.get_plugins())
+        reports = combine_reports(verify_batch(self.manager, batch, self._on_failure))
+        if logger.isEnabledFor(logging.DEBUG):
+            columns = {"combined": reports, **reports.columns}
+            logger.debug("verified %d episodes: %s", len(batch), "; ".join(map(_counted, columns, columns.values())))
+        return reports
+
+
+def create_default_verifier_pipeline() -> VerifierPipeline:
+    """All installed verifiers that the user's settings enable, with the options set there."""
+    manager = PluginManager()
+    load_verifiers(manager)
+    return VerifierPipeline(manager)
+
+
+def create_custom_verifier_pipeline(configs: Iterable[Mapping[str, Any] | TextVerifier]) -> VerifierPipeline:
+    """A pipeline of just these verifiers.
+
+    :param configs: for each verifier its type and options, such as `{"type": "length", "min_length": 20}`, or a
+        verifier object. The type `length` is the plugin with the entry point `verify-length`. A plugin that the
+        user's settings disable or do not allow is an error.
+    """
+    manager, settings = PluginManager(), read_settings()
+    if settings.faults:
+        raise ConfigError(settings.faults)
+    verifiers: dict[str, Any] = {}
+    for index, config in enumerate(configs):
+        kind, verifier = make_verifier(config, index, manager, settings)
+        name, number = kind, 2
+        while name in verifiers:
+            name, number = f"{kind}-{number}", number + 1
+        verifiers[name] = verifier
+    if not verifiers:
+        raise RewardError("the pipeline has no verifier: give at least one, such as {'type': 'length'}")
+    for name, verifier in reversed(verifiers.items()):  # the last one registered is called first
+        # A failed verifier must not let episodes pass.
+        manager.register(verifier, name, overrides=Overrides(on_error="raise"))
+    return VerifierPipeline(manager)
 
 
 def load_verifiers(manager: PluginManager, settings: Settings | None = None) -> None:
-    """Register the installed verifiers that the settings want. Other plugins are not even imported."""
+    """Register the installed verifiers that the settings enable. Other plugins are not imported."""
     settings = read_settings() if settings is None else settings
     verifiers = [plugin for plugin in installed_plugins() if plugin.name.startswith(PREFIX)]
     names = {plugin.name for plugin in verifiers}
-    # What the settings say of other plugins is for the run to judge, which loads them.
+    # Settings of other plugins are checked by the run, which loads them.
     mentions = [(name, where) for name, where in settings.mentions if name.startswith(PREFIX)]
     required = [(requirement, where) for requirement, where in settings.required if requirement.name in names]
     records = load_plugins(manager, dataclasses.replace(settings, mentions=mentions, required=required), verifiers)
@@ -87,9 +155,9 @@ def load_verifiers(manager: PluginManager, settings: Settings | None = None) -> 
 
 
 def make_verifier(config: Any, index: int, manager: PluginManager, settings: Settings) -> tuple[str, Any]:
-    """The verifier that one entry of a custom pipeline asks for, and the name of its plugin.
+    """The verifier of one entry of a custom pipeline, and the name of its plugin.
 
-    :param settings: what they disable or do not allow is not imported.
+    :param settings: a plugin that they disable or do not allow is not imported.
     """
     if isinstance(config, TextVerifier):
         return config.name or type(config).__name__, config
@@ -112,19 +180,19 @@ def make_verifier(config: Any, index: int, manager: PluginManager, settings: Set
 
 
 def _find(kind: str, where: str, settings: Settings) -> InstalledPlugin:
-    """The one plugin of this type that the settings let in."""
+    """The one enabled plugin of this type."""
     installed = installed_plugins()
     found = [plugin for plugin in installed if plugin.name == PREFIX + kind]
     found = found or [plugin for plugin in installed if plugin.name == kind]
     if not found:
         raise RewardError(f"{where}: {_not_installed(kind, installed)}")
-    reasons = {plugin: settings.why_off(plugin.name, plugin.distribution) for plugin in found}
+    reasons = {plugin: settings.disabled_reason(plugin.name, plugin.distribution) for plugin in found}
     enabled = [plugin for plugin, reason in reasons.items() if reason is None]
     if len(enabled) == 1:
         return enabled[0]
     if enabled:
         raise RewardError(
-            f"{where}: two plugins go by this name, {enabled[0]} and {enabled[1]}: uninstall or disable one"
+            f"{where}: two plugins have this name, {enabled[0]} and {enabled[1]}: uninstall or disable one"
         )
     raise RewardError(f"{where}: plugin {found[0]} is disabled, {reasons[found[0]]}")
 
@@ -139,76 +207,7 @@ def _not_installed(kind: str, installed: Sequence[InstalledPlugin]) -> str:
     )
 
 
-logger = logging.getLogger("hookline.rewards")
-
-
-class VerifierPipeline:
-    """The verifiers of one manager, asked together."""
-
-    def __init__(self, manager: PluginManager, *, on_failure: OnFailure = "raise") -> None:
-        self.manager = manager
-        self._on_failure = on_failure
-
-    @property
-    def verifiers(self) -> list[str]:
-        """The plugins that verify, in the order in which they are asked."""
-        hookimpls = self.manager.hook.verify_episodes.get_hookimpls()
-        return [hookimpl.plugin_name for hookimpl in reversed(hookimpls)]
-
-    def verify(self, prompt: str, response: str) -> VerificationReport:
-        """The combined report on one response."""
-        return self.verify_batch([prompt], [response])[0]
-
-    def verify_batch(self, prompts: Sequence[str], responses: Sequence[str]) -> Sequence[VerificationReport]:
-        """The combined report on each response, in their order."""
-        if len(prompts) != len(responses):
-            raise RewardError(f"there are {len(prompts)} prompts for {len(responses)} responses")
-        episodes = [Episode(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
-        return self.verify_episodes(EpisodeBatch(episodes))
-
-    def verify_episodes(self, batch: EpisodeBatch) -> CombinedReports:
-        """The combined report on each episode of a batch, which has a feature table or is given one."""
-        batch.features = FeatureTable.of(batch, self.manager.get_plugins())
-        reports = combine_reports(verify_batch(self.manager, batch, self._on_failure))
-        if logger.isEnabledFor(logging.DEBUG):
-            found = {"all together": reports, **reports.columns}
-            logger.debug("verified %d episodes: %s", len(batch), "; ".join(map(_counted, found, found.values())))
-        return reports
-
-
 def _counted(name: str, reports: ReportColumn) -> str:
     applies = ~np.isnan(reports.scores)
     counts = [f"{int((reports.codes[applies] == code).sum())} {result.value}" for code, result in enumerate(RESULTS)]
     return f"{name}: {', '.join(counts)}"
-
-
-def create_default_verifier_pipeline() -> VerifierPipeline:
-    """All installed verifiers that the user's settings do not disable, with the options that those give them."""
-    manager = PluginManager()
-    load_verifiers(manager)
-    return VerifierPipeline(manager)
-
-
-def create_custom_verifier_pipeline(configs: Iterable[Mapping[str, Any] | TextVerifier]) -> VerifierPipeline:
-    """A pipeline of just these verifiers.
-
-    :param configs: for each verifier its `type` and its options: `{"type": "length", "min_length": 20}`. The type
-        names an installed plugin, `length` the one whose entry point is `verify-length`. A verifier of your own
-        can stand here itself. A plugin that the user's settings disable or do not allow is an error.
-    """
-    manager, settings = PluginManager(), read_settings()
-    if settings.faults:
-        raise ConfigError(settings.faults)
-    verifiers: dict[str, Any] = {}
-    for index, config in enumerate(configs):
-        kind, verifier = make_verifier(config, index, manager, settings)
-        name, number = kind, 2
-        while name in verifiers:
-            name, number = f"{kind}-{number}", number + 1
-        verifiers[name] = verifier
-    if not verifiers:
-        raise RewardError("the pipeline has no verifier: name one or more, such as {'type': 'length'}")
-    for name, verifier in reversed(verifiers.items()):  # who is registered last is asked first
-        # A verifier that fails must not pass what it has not seen.
-        manager.register(verifier, name, overrides=Overrides(on_error="raise"))
-    return VerifierPipeline(manager)

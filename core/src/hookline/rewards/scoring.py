@@ -1,7 +1,7 @@
-"""From columns of measurements to rewards: one function, compiled by MLX or run by NumPy, with the same results.
+"""Compute rewards from measured columns: one function, compiled by MLX or run by NumPy, with equal results.
 
 Every reward is in 0..1, and 0 for an empty text. NaN means that a reward does not apply to an episode: it is left out
-of the episode's weighting, and where nothing applies the combined reward is NaN too.
+of the weighted mean. If none applies, the combined reward is NaN.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ __all__ = ["RewardColumns", "Rewards", "Scorer", "combine_rewards", "scorer_for"
 
 logger = logging.getLogger("hookline.rewards")
 
+Rewards = Any
+"""The public array type of rewards: a float32 `mx.array` with MLX, else a float64 NumPy array."""
+
 LENGTH_TOLERANCE: Final = 0.2
-"""A response this near to its target length, as a share of the target, has the full reward."""
+"""A response within this share of its target length gets the full reward."""
 NEW_KEYWORD_CREDIT: Final = 0.5
-"""What a keyword counts besides, when the prompt did not have it."""
+"""Extra credit for a keyword that the prompt does not contain."""
 NO_SENTENCE_PENALTY: Final = 0.3
 HEDGE_PENALTY: Final = 0.15
 ACCURACY_FLOOR: Final = 0.3
@@ -33,35 +36,36 @@ ACCURACY_FLOOR: Final = 0.3
 
 @dataclass(frozen=True)
 class RewardColumns:
-    """What the rewards of a batch are computed from, a number for each episode in each column."""
+    """The inputs of the rewards of a batch. Each column has one number per episode."""
 
     words: Column
     unique_words: Column
     long_words: Column
     sentence_ends: Column
     hedges: Column
+    """Hedging phrases, such as "maybe" or "I think"."""
     target_length: Column
     keywords: Column
-    """How many there are to find; none makes the keyword reward not applicable."""
+    """The number of keywords to find. Where it is 0, the keyword reward does not apply."""
     keywords_found: Column
     new_keywords_found: Column
-    """Those found that the prompt does not contain."""
+    """Keywords found that the prompt does not contain."""
     mean_logprob: Column
-    """NaN where the rollout has no log-probabilities."""
+    """NaN for an episode without log-probabilities."""
     agreement: Column
-    """With the reference answer; NaN where there is none."""
+    """Agreement with the reference answer; NaN for an episode without one."""
 
 
 def combine_rewards(xp: Any, columns: Sequence[Any], others: Sequence[Any], weights: Sequence[float]) -> Any:
     """The weighted mean of the rewards that apply to each episode.
 
     :param xp: the array library, `numpy` or `mlx.core`.
-    :param columns: those of `RewardColumns`, in its order.
+    :param columns: the fields of `RewardColumns`, in order.
     :param others: scores of custom and external rewards.
-    :param weights: of length, keyword, perplexity and accuracy, then of the others.
+    :param weights: for length, keyword, perplexity, accuracy, and then the others.
     """
     words, unique, long, ends, hedges, target, keywords, found, new, logprob, agreement = columns
-    # A choice between two plain numbers would be float32 under MLX: choose between columns.
+    # In MLX, `where` with two Python numbers gives float32. These columns keep it float64.
     zero = words * 0.0
     one = zero + 1.0
     some_words = xp.maximum(words, 1.0)
@@ -80,7 +84,7 @@ def combine_rewards(xp: Any, columns: Sequence[Any], others: Sequence[Any], weig
     accuracy = xp.where(xp.isnan(agreement), certainty, agreement)
 
     total, weight_applied = zero, zero
-    # Times 0 or 1, rather than a choice of 0: NaN stays NaN, so that what does not apply is not a 0 for an empty text.
+    # Multiplying by 0 keeps NaN, so a reward that does not apply stays so for an empty text.
     has_text = xp.where(words > 0, one, zero)
     built_in = [score * has_text for score in (length, keyword, perplexity, accuracy)]
     for score, weight in zip([*built_in, *others], weights, strict=True):
@@ -91,24 +95,20 @@ def combine_rewards(xp: Any, columns: Sequence[Any], others: Sequence[Any], weig
     return xp.where(weight_applied > 0, total / some_weight, math.nan)
 
 
-Rewards = Any
-"""What the public functions return: an `mx.array` of float32 where MLX computes, else a NumPy array of float64."""
-
-
 class Scorer(Protocol):
-    """What computes the rewards."""
+    """Computes rewards with one array library."""
 
     name: str
 
     def score(self, columns: RewardColumns, others: Sequence[Column], weights: Sequence[float]) -> Column:
-        """`combine_rewards`, in float64, since bounds are compared with what comes out."""
+        """`combine_rewards` in float64, because the result is compared with thresholds."""
 
     def as_rewards(self, column: Column) -> Rewards:
         """A column as an array of this library."""
 
 
 def scorer_for(*, compiled: bool) -> Scorer:
-    """`combine_rewards` by MLX, if it is wanted and installed, else by NumPy."""
+    """The MLX scorer if `compiled` and MLX is installed, else the NumPy scorer."""
     if compiled and _mlx_is_installed():
         return MLXScorer()
     return NumPyScorer()
@@ -118,13 +118,13 @@ def _mlx_is_installed() -> bool:
     try:
         require("mlx.core", "computing rewards with MLX")
     except ImportError as error:
-        logger.info("rewards are computed by NumPy: %s", error)
+        logger.info("rewards are computed with NumPy: %s", error)
         return False
     return True
 
 
 class NumPyScorer:
-    """Runs where MLX is not wanted or not installed."""
+    """Used when MLX is turned off or not installed."""
 
     name = "NumPy"
 
@@ -137,7 +137,7 @@ class NumPyScorer:
 
 
 class MLXScorer:
-    """Computes on the CPU, since GPUs under MLX have no float64. What it returns is float32, which they have."""
+    """Computes in float64, which MLX has on the CPU only. Returned rewards are float32, which the GPU has too."""
 
     name = "MLX"
 
@@ -146,11 +146,11 @@ class MLXScorer:
 
     def score(self, columns: RewardColumns, others: Sequence[Column], weights: Sequence[float]) -> Column:
         mx, count = self._mx, len(columns.words)
-        # MLX traces anew for every shape: widths that are powers of two keep those few.
+        # MLX recompiles for every shape. Padding to a power of two keeps the shapes few.
         width = 1 << max(0, count - 1).bit_length()
         with mx.stream(mx.cpu):
-            inputs = [mx.array(_widened(column, width), dtype=mx.float64) for column in _as_list(columns)]
-            more = [mx.array(_widened(column, width), dtype=mx.float64) for column in others]
+            inputs = [mx.array(_padded(column, width), dtype=mx.float64) for column in _as_list(columns)]
+            more = [mx.array(_padded(column, width), dtype=mx.float64) for column in others]
             combined: Column = np.array(_compiled(tuple(weights))(inputs, more))
         return combined[:count]
 
@@ -172,9 +172,9 @@ def _as_list(columns: RewardColumns) -> list[Column]:
     return [getattr(columns, own.name) for own in fields(columns)]
 
 
-def _widened(column: Column, width: int) -> Column:
+def _padded(column: Column, width: int) -> Column:
     if len(column) == width:
         return column
-    wide = np.ones(width)
-    wide[: len(column)] = column
-    return wide
+    padded = np.ones(width)
+    padded[: len(column)] = column
+    return padded

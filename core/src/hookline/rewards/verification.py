@@ -12,9 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hookline.plugin_manager.manager import PluginManager
-from hookline.rewards.config import OnFailure
-from hookline.rewards.errors import RewardError, shown
-from hookline.rewards.failures import collect_or_raise
+from hookline.rewards.errors import OnFailure, RewardError, collect_or_raise, shown
 from hookline.rewards.features import Column
 from hookline_hookspecs import EpisodeBatch, VerificationReport, VerificationResult
 
@@ -32,16 +30,20 @@ __all__ = [
     "VerifierDetails",
     "as_column",
     "combine_reports",
-    "grades",
+    "result_codes",
     "verify_batch",
 ]
 
 RESULTS: Final = (VerificationResult.PASS, VerificationResult.WARNING, VerificationResult.FAIL)
 PASS, WARNING, FAIL = range(3)
-"""The places of the results in `RESULTS`, by which columns have them: the worse, the greater."""
+"""Codes of the results: their indices in `RESULTS`. A worse result has a greater code."""
 
 ROUNDING: Final = 1e-9
-"""Bounds are inclusive: a mean that is equal to one but for its last bits has reached it."""
+"""Tolerance of thresholds, which are inclusive: rounding must not push a mean below one."""
+
+HOW_TO_GET_VERIFIERS: Final = (
+    "pip install hookline-verifiers, or install or register another plugin that implements verify_episodes"
+)
 
 Codes = npt.NDArray[np.int8]
 
@@ -49,10 +51,10 @@ Codes = npt.NDArray[np.int8]
 class ReportColumn(Sequence[VerificationReport]):
     """The reports of one verifier on a batch.
 
-    :param scores: in 0..1, one for each episode.
-    :param codes: the results, as their places in `RESULTS`.
-    :param message: gives the message of an episode's report, by the episode's number.
-    :param details: gives the details of an episode's report.
+    :param scores: one per episode, in 0..1.
+    :param codes: the results, as indices of `RESULTS`.
+    :param message: a function from an episode's index to the message of its report.
+    :param details: a function from an episode's index to the details of its report.
     """
 
     def __init__(
@@ -87,8 +89,8 @@ class ReportColumn(Sequence[VerificationReport]):
         return (self[index] for index in range(len(self)))
 
 
-def grades(scores: Column, *, pass_from: float, warn_from: float) -> Codes:
-    """The results that go with scores."""
+def result_codes(scores: Column, *, pass_from: float, warn_from: float) -> Codes:
+    """PASS from one threshold on, WARNING from a lower one, FAIL below it."""
     codes = np.full(len(scores), FAIL, np.int8)
     codes[scores >= warn_from - ROUNDING] = WARNING
     codes[scores >= pass_from - ROUNDING] = PASS
@@ -96,14 +98,14 @@ def grades(scores: Column, *, pass_from: float, warn_from: float) -> Codes:
 
 
 def as_column(who: str, reports: Any, count: int) -> ReportColumn:
-    """A verifier's reports as a column, checked; its score is NaN where there is None for a report.
+    """Validate a verifier's reports and convert them to a column. A report of None gets the score NaN.
 
-    :param who: named in what is raised.
+    :param who: the verifier, for error messages.
     """
     if not isinstance(reports, Sequence):
-        raise RewardError(f"{who} must give one report for each episode, got {type(reports).__name__}")
+        raise RewardError(f"{who} must return one report for each episode, got {type(reports).__name__}")
     if len(reports) != count:
-        raise RewardError(f"{who} gave {len(reports)} reports for {count} episodes")
+        raise RewardError(f"{who} returned {len(reports)} reports for {count} episodes")
     if isinstance(reports, ReportColumn):
         wrong = np.flatnonzero(~((reports.scores >= 0) & (reports.scores <= 1)))
         if len(wrong):
@@ -134,22 +136,17 @@ def _score_problem(score: Any) -> str:
     return f"the score must be a number in 0..1, got {shown(score)}"
 
 
-HOW_TO_GET_VERIFIERS: Final = (
-    "pip install hookline-verifiers, or install or register another plugin that implements verify_episodes"
-)
-
-
 @dataclass(frozen=True)
 class VerifierColumn:
-    """What one verifier says of a batch, and how much it counts."""
+    """The reports of one verifier on a batch, and its weight in the combined score."""
 
     reports: ReportColumn
-    """With NaN for a score where the verifier does not apply."""
+    """The score is NaN where the verifier does not apply."""
     weight: float
 
 
 def verify_batch(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFailure) -> dict[str, VerifierColumn]:
-    """Emit `verify_episodes`, and check what comes back; raises where no plugin verifies."""
+    """Emit `verify_episodes` and validate the reports. Raises if there is no verifier."""
     columns: dict[str, VerifierColumn] = {}
     for plugin, result in collect_or_raise(manager, "verify_episodes", batch, on_failure):
         if not isinstance(result, Mapping):
@@ -158,10 +155,10 @@ def verify_batch(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFail
                 f"got {type(result).__name__}"
             )
         for name, reports in result.items():
-            # Two of a kind, such as two length verifiers with other bounds, go by their plugins' names.
+            # Two verifiers of one name, such as two length verifiers, are told apart by the name of their plugin.
             key = plugin if name in columns else name
             if key in columns:
-                raise RewardError(f"plugin {plugin!r}: another verifier is called {name!r} too; give one another name")
+                raise RewardError(f"plugin {plugin!r}: another verifier is also called {name!r}; rename one of them")
             column = as_column(f"verifier {name!r} of plugin {plugin!r}", reports, len(batch))
             columns[key] = VerifierColumn(column, _weight(manager, plugin))
     if not columns:
@@ -177,7 +174,11 @@ def _weight(manager: PluginManager, plugin: str) -> float:
 
 
 def combine_reports(columns: Mapping[str, VerifierColumn]) -> CombinedReports:
-    """One report for each episode, by the rule at the head of this module."""
+    """One report for each episode.
+
+    Its score is the weighted mean over the verifiers that apply, its result the worst of theirs. Verifiers of weight 0
+    are shown in the details only. If none applies, the result is FAIL and the score NaN.
+    """
     count = len(next(iter(columns.values())).reports)
     total, weight_applied = np.zeros(count), np.zeros(count)
     worst = np.full(count, PASS, np.int8)
@@ -195,19 +196,19 @@ def combine_reports(columns: Mapping[str, VerifierColumn]) -> CombinedReports:
 
 
 class CombinedReports(ReportColumn):
-    """One report for each episode, from those of all verifiers."""
+    """The combined reports of all verifiers."""
 
     def __init__(self, scores: Column, codes: Codes, columns: Mapping[str, ReportColumn]) -> None:
         super().__init__(scores, codes, message=lambda index: self.messages[index], details=self.details_of)
         self.columns: Final = columns
 
     def details_of(self, index: int) -> VerifierDetails:
-        """What each verifier found in one episode."""
+        """The report of each verifier on one episode."""
         return VerifierDetails(self.columns, index)
 
     @cached_property
     def messages(self) -> list[str]:
-        """The message of each report: what verifiers object to, or that they do not."""
+        """The message of each report: what verifiers object to, or which verifiers passed it."""
         messages = [f"passed by {', '.join(self.columns)}"] * len(self)
         objections: dict[int, str] = {}
         for name, column in self.columns.items():
@@ -227,9 +228,9 @@ class CombinedReports(ReportColumn):
 
 
 class VerifierDetails(Mapping[str, Mapping[str, Any]]):
-    """What each verifier found in one episode: result, score, message and details, by the verifier's name.
+    """Result, score, message and details of each verifier for one episode, by the verifier's name.
 
-    Made of the batch's columns when it is looked at. A copy of it, and what is pickled, is a plain dictionary.
+    A lazy view of the batch's columns. Copying or pickling it gives a plain dictionary.
     """
 
     __slots__ = ("_columns", "_index")

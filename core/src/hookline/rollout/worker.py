@@ -11,7 +11,7 @@ from hookline.extras import require
 from hookline.hooks.hook import Hook, default_hooks
 from hookline.hooks.manager import RESULTS, HookManager
 from hookline.plugin_manager import PluginManager
-from hookline.plugin_manager.registry import gather_offers
+from hookline.plugin_manager.registry import collect_registered
 from hookline.rollout.buffer import RolloutBuffer
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
@@ -70,9 +70,9 @@ class RolloutWorker:
     def _build_runners(self) -> dict[str, Runner]:
         from hookline.rollout.runners.build import build_runner
 
-        offers = gather_offers(self.plugins, "register_environments", "an environment")
-        offered = {name: offer.value for name, offer in offers.items()}
-        return {name: build_runner(lesson, self.config, offered) for name, lesson in self.curriculum.lessons.items()}
+        registered = collect_registered(self.plugins, "register_environments", "an environment")
+        found = {name: own.value for name, own in registered.items()}
+        return {name: build_runner(lesson, self.config, found) for name, lesson in self.curriculum.lessons.items()}
 
     def _default_actor(self) -> Actor:
         from hookline.policies.actor_jax import JaxActor

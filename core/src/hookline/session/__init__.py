@@ -1,4 +1,4 @@
-"""A run of any training loop, with all installed plugins: open a session, announce the moments you have, close it.
+"""Use plugins in any training loop: open a session, and announce the events of the run.
 
     with open_session("runs/mine", policy=model, optimizer=optimizer, total_epochs=10) as session:
         for epoch in session.epochs():
@@ -7,8 +7,8 @@
                 loss = train_on(batch)
                 session.end_step({"train/loss": loss})
 
-The loop may be of torch, JAX, MLX or nothing of the kind: this package imports no framework. Hookline's own trainer
-goes through the same session.
+The loop may use torch, JAX, MLX or no framework: this package imports none. Hookline's own trainer uses the same
+session.
 """
 
 from hookline.session.opening import open_session

@@ -1,4 +1,4 @@
-"""The installed plugins for the time of a run, and a session with them."""
+"""Open a session with the installed plugins."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ __all__ = ["number_in_environment", "open_session", "plugins_for_a_run"]
 
 
 def number_in_environment(variable: str, default: int) -> int:
-    """What torchrun says of this process: its RANK, or the WORLD_SIZE."""
+    """An integer from the environment, such as RANK or WORLD_SIZE, which torchrun sets."""
     text = os.environ.get(variable, "").strip()
     if text and not text.isdecimal():
         raise HooklineError(
-            f"the environment variable {variable} must be a whole number, as torchrun sets it, "
-            f"and is {text!r}: unset it"
+            f"the environment variable {variable} must be a whole number, as torchrun sets it, got {text!r}: unset it"
         )
     return int(text or default)
 
@@ -35,11 +34,10 @@ def number_in_environment(variable: str, default: int) -> int:
 def plugins_for_a_run(
     *, rank: int | None = None, settings: Settings | None = None, profile: bool = False
 ) -> Iterator[PluginManager]:
-    """The installed plugins; at the end their background work is done, and what went wrong with them is shown.
+    """The installed plugins. At the end their background work is finished, and their failures are printed.
 
-    :param optimizer: the same; a mapping of names to optimizers where there are several.
-    :param rank: this process among those of the run (default: what torchrun says, else 0).
-    :param profile: measure what each plugin costs, and show it in the end.
+    :param rank: the rank of this process (default: from torchrun, else 0).
+    :param profile: measure the time of each plugin, and print it at the end.
     """
     plugins = open_plugins(rank=number_in_environment("RANK", 0) if rank is None else rank, settings=settings)
     if profile:
@@ -70,18 +68,18 @@ def open_session(
     plugins: Mapping[str, object] | None = None,
     settings: Settings | None = None,
 ) -> Iterator[Session]:
-    """Open a run of your own loop; plugins find in the state what you give here.
+    """Open a run of your own training loop. The arguments become fields of the state that plugins receive.
 
-    :param run_dir: the run's folder, where plugins leave their files; its name is the run's. None for no files.
-    :param policy: what is trained. A checkpoint needs its `state_dict()` and `load_state_dict()`, others nothing.
+    :param run_dir: the run's folder, where plugins write their files. Its name is the run's id. None: no files.
+    :param policy: the trained policy. Checkpoints need its `state_dict()` and `load_state_dict()`.
     :param optimizer: the same; a mapping of names to optimizers where there are several.
-    :param rank: this process among `world_size` ones, where the loop is data-parallel.
-    :param config: what else the run was told, as JSON can hold it; kept in `config.json`, but for secrets.
-    :param resume: go on from what the folder holds; an installed plugin restores it.
-    :param host: the library whose trainer owns the loop and its checkpoints, where this is a bridge to one.
+    :param rank: the rank of this process, from 0 to `world_size - 1`, in a data-parallel loop.
+    :param config: your own settings of the run, as JSON values. Saved in `config.json`, with secrets redacted.
+    :param resume: resume the run in the folder. A plugin, such as checkpoint, restores it.
+    :param host: the library whose trainer owns the loop and its checkpoints, in a bridge to one.
     :param host_state: what `Session.host_state` returned when the host saved the checkpoint that it resumes from.
-    :param plugins: plugins of the loop's own by name, registered after the installed ones and before the run begins.
-    :param settings: which plugins are wanted, and how (default: those of this folder and environment).
+    :param plugins: the loop's own plugins by name, registered after the installed ones and before the run begins.
+    :param settings: the settings of plugins (default: from this folder and the environment).
     """
     remember_secrets(config)
     folder = None if run_dir is None else Path(run_dir)

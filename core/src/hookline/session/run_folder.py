@@ -1,7 +1,7 @@
-"""A run's folder belongs to one run at a time: it is claimed when the run begins, and says who has it.
+"""A run's folder belongs to one run at a time: the run locks it when it begins.
 
-RUN/config.json     what the run was told; that it is there makes the folder a run's
-RUN/.lock           locked for as long as the run goes on, and gone with its process; names the process
+RUN/config.json     the config of the run; a folder with this file holds a run
+RUN/.lock           locked while the run's process is alive; contains a description of the process
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ CONFIG: Final = "config.json"
 LOCK: Final = ".lock"
 
 _held: dict[Path, int] = {}
-"""The descriptor of the lock of each folder that a run of this process has."""
+"""The lock's file descriptor for each folder that this process has locked."""
 
 
 class RunFolderError(HooklineError):
-    """A folder cannot be this run's."""
+    """A folder cannot be used for this run."""
 
 
 @contextmanager
 def claimed_run_folder(folder: Path, *, resume: bool) -> Iterator[None]:
-    """Have a folder to oneself.
+    """Create and lock a run's folder.
 
-    :param resume: the folder must hold a run; otherwise it must not.
+    :param resume: whether the folder must hold a run already; otherwise it must not.
     """
-    with _named(f"the run's folder {folder} cannot be made"):
+    with _named(f"the run's folder {folder} cannot be created"):
         path = folder.resolve()
         has_run = (path / CONFIG).exists()
     if path in _held:
-        raise RunFolderError(f"{folder} is in use by another run of this process: give this one a folder of its own")
+        raise RunFolderError(f"{folder} is in use by another run of this process: choose another folder")
     if resume and not has_run:
         found = "it holds no run" if path.exists() else "there is no such folder"
-        raise RunFolderError(f"nothing to resume in {folder}: {found}. Leave out --resume to begin a run there")
+        raise RunFolderError(f"nothing to resume in {folder}: {found}. Leave out --resume to start a run there")
     if has_run and not resume:
         raise RunFolderError(
-            f"{folder} holds a run already: go on with it by --resume (resume=True), or give the new run another folder"
+            f"{folder} holds a run already: resume it by --resume (resume=True), or choose another folder"
         )
-    with _named(f"the run's folder {path} cannot be made"):
+    with _named(f"the run's folder {path} cannot be created"):
         path.mkdir(parents=True, exist_ok=True)
     with _locked(path, folder):
         yield
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write what the run in a folder was told; a reader never sees half of it."""
+    """Write the config of the run in a folder, atomically."""
     with _named(f"{folder / CONFIG} cannot be written"):
         write_atomically(folder / CONFIG, json.dumps(redact(config), indent=2) + "\n")
 
@@ -78,7 +78,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Say which file a system error is about: a full disk does not, and a path with a NUL is no path at all."""
+    """Name the file of a system error, which does not always do so itself: a full disk, or a NUL in the path."""
     try:
         yield
     except OSError as error:
@@ -103,19 +103,19 @@ def _locked(path: Path, folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if _held.pop(path, None) is not None:  # otherwise this is a forked child, which has closed its own
+        if _held.pop(path, None) is not None:  # a forked child has closed its copy
             os.close(descriptor)
 
 
 def _lock(descriptor: int, folder: Path) -> None:
     try:
-        # Of the open file, and not of the process: a process that reads or copies its own folder would lose that one.
+        # flock belongs to the open file; lockf would be lost when the process closes any descriptor of it.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = os.pread(descriptor, 10_000, 0).decode(errors="replace").strip()
         raise RunFolderError(
             f"{folder} is in use by {owner or 'another process'}: "
-            "stop that run, wait for its end, or give this one another folder"
+            "stop that run, wait for its end, or choose another folder"
         ) from None
 
 
@@ -125,8 +125,8 @@ def _close_in_child() -> None:
     _held.clear()
 
 
-# The lock lives as long as any copy of its descriptor: a child that outlives a killed run must not have one. A program
-# that a child executes has none either, since Python's descriptors are closed there.
+# The lock lives as long as any copy of its descriptor, so a child that outlives a killed run must not keep one.
+# Programs that a child executes do not inherit it: Python opens descriptors as non-inheritable.
 os.register_at_fork(after_in_child=_close_in_child)
 
 

@@ -1,4 +1,4 @@
-"""`Session`: announces the moments of a run, in order, for any loop."""
+"""`Session`: emits the events of a run in their order, for any training loop."""
 
 from __future__ import annotations
 
@@ -18,89 +18,31 @@ from hookline.session.signals import termination_as_exception
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.errors import describe_error
 
-__all__ = ["RunningMeans", "Session", "StateCheck", "StateTypeError"]
+__all__ = ["Session", "StateTypeError"]
 
-
-class RunningMeans:
-    """The mean of each number over those of the dictionaries that had it."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
-
-    def add(self, numbers: Mapping[str, float]) -> None:
-        sums, counts = self._sums, self._counts
-        for name, value in numbers.items():
-            sums[name] = sums.get(name, 0.0) + value
-            counts[name] = counts.get(name, 0) + 1
-
-    def take(self) -> dict[str, float]:
-        """The means so far. The next ones begin anew."""
-        means = {name: total / self._counts[name] for name, total in self._sums.items()}
-        self._sums, self._counts = {}, {}
-        return means
-
+logger = logging.getLogger("hookline.session")
 
 COUNTERS: Final = ("epoch", "step", "agent_step")
 
 CHECKED: Final = ("epoch", "step", "agent_step", "loss_stats", "rollout_stats", "eval_scores", "shared")
-"""What the loop counts with, and what plugins read of it."""
+"""Fields of the state whose types must not change: the loop and other plugins depend on them."""
 
 
 class StateTypeError(HooklineError, TypeError):
-    """A plugin has changed the type of the state, or of something in it."""
-
-
-class StateCheck:
-    """Remembers the types that a state began with."""
-
-    def __init__(self, plugins: PluginManager, state: Any) -> None:
-        self._plugins = plugins
-        self._state = state
-        self._own_type = type(state)
-        self._types = [(name, type(getattr(state, name))) for name in CHECKED if hasattr(state, name)]
-
-    def after(self, event: str) -> None:
-        """Raise when a type has changed since the session began; `event` is the one that was just emitted."""
-        state = self._state
-        if type(state) is not self._own_type:
-            raise StateTypeError(
-                f"in {event} a plugin made the state a {type(state).__name__}; it must stay a "
-                f"{self._own_type.__name__}. {self._suspects(event)}"
-            )
-        reason = getattr(state, "stop_reason", None)
-        if reason is not None and not isinstance(reason, str):
-            raise StateTypeError(
-                f"in {event} a plugin set state.stop_reason to {reason!r}, a {type(reason).__name__}; "
-                f"it must be a str, or None. {self._suspects(event)}"
-            )
-        for name, expected in self._types:
-            if type(getattr(state, name)) is not expected:
-                value = getattr(state, name)
-                raise StateTypeError(
-                    f"in {event} a plugin set state.{name} to {value!r}, a {type(value).__name__}; it must stay a "
-                    f"{expected.__name__}. {self._suspects(event)}"
-                )
-
-    def _suspects(self, event: str) -> str:
-        names = [repr(hookimpl.plugin_name) for hookimpl in getattr(self._plugins.hook, event).get_hookimpls()]
-        return f"Called were: {', '.join(reversed(names))}. A plugin writes to state.shared, under its own name."
-
-
-logger = logging.getLogger("hookline.session")
+    """A plugin has changed the type of the state or of one of its fields."""
 
 
 class Session:
     """One run from `on_new_training_run` to its end: `with Session(plugins, state) as session: ...`.
 
-    The session counts epochs and steps in `state`; the loop says when one begins or ends. Leaving the `with` block
-    completes the run; leaving it by an exception, Ctrl-C, SIGTERM or SIGHUP fails it, and the error goes up. So does
-    `sys.exit()` in the loop: whether the process ends is for the loop to decide, and the exit code stays its own.
+    The loop calls a method when an epoch or step begins or ends; the session counts them in `state` and emits the
+    events. Leaving the `with` block completes the run. Leaving it by an exception, Ctrl-C, SIGTERM, SIGHUP or
+    `sys.exit()` fails the run, and the exception propagates unchanged.
 
-    :param rollouts: how many rollouts have been made, where there is a rollout worker; asked after a run was restored.
-    :param restored_from: what the state was put back from already; plugins are not asked to restore it then.
+    :param rollouts: returns the number of rollouts made so far; called after a run was restored.
+    :param restored_from: what the state was restored from before the session. Plugins do not restore it again.
     :param host_state: what `host_state()` returned when `state.host` saved the checkpoint that it now resumes from.
-        Counters and plugin states are restored from it; policy and optimizer are the host's to restore.
+        Counters and plugin states are restored from it; the host restores policy and optimizer.
     """
 
     def __init__(
@@ -116,12 +58,12 @@ class Session:
         self.emit = plugins.emit
         self.state = state
         self.start_epoch = state.epoch
-        """The epoch that training starts with: 0, or the one after the last that a restored run completed."""
+        """The first epoch to train: 0, or the one after the last complete epoch of a restored run."""
         self.restored: Any = restored_from
-        """What the run goes on from, such as a `CheckpointRecord`; None for one that begins anew."""
+        """What the run was restored from, such as a `CheckpointRecord`; None for a new run."""
         self.final_val_loss: float | None = None
-        """The loss of the validation at the last step; None as long as there was none."""
-        # A state of another class may have no folder and no resume flag.
+        """The validation loss at the last step; None before that."""
+        # A user's own state class may lack optional fields.
         self._resume: bool = getattr(state, "resume", False)
         self._rollouts = rollouts
         self._write_config: Callable[[], None] = lambda: None
@@ -159,7 +101,7 @@ class Session:
         elif self._resume and not self.plugins.hook.restore_training_run.get_hookimpls():
             raise HooklineError(
                 "resuming needs a plugin that restores runs, and none is active: pip install hookline-checkpoint, "
-                "or see `hookline plugins` for why it is off"
+                "or see `hookline plugins` for why it is disabled"
             )
 
     def _claim_folder(self, cleanup: ExitStack) -> None:
@@ -181,11 +123,11 @@ class Session:
         self._announce("on_new_training_run")
         self.restored = restored = self._restore()
         if self._resume:
-            # Not before: a run that cannot be resumed with this config keeps the one it has.
+            # After the restore: a run that cannot be resumed with this config keeps its old one.
             self._write_config()
             if restored is None:
-                logger.warning("there is nothing to resume from in %s: the run begins anew", state.run_dir)
-        # A restored state stands at the last epoch that is complete.
+                logger.warning("nothing to resume from in %s: the run starts from the beginning", state.run_dir)
+        # A restored state is at the last complete epoch.
         self.start_epoch = state.epoch if restored is None else state.epoch + 1
         if restored is not None:
             rollouts = 0 if self._rollouts is None else self._rollouts()
@@ -248,7 +190,7 @@ class Session:
         try:
             self.emit.on_training_failed(state=self.state, error=error)
         except Exception as second_error:
-            # What ended the run is what its owner must see; a plugin that cannot cope with that comes second.
+            # The user must see the first error; a plugin's error in response to it is a note.
             error.add_note(f"then on_training_failed raised {describe_error(second_error)}")
         finally:
             self._end()
@@ -264,12 +206,11 @@ class Session:
     # -- epochs and phases ----------------------------------------------------------------------------------------
 
     def epochs(self, until: Callable[[], bool] | None = None) -> Iterator[int]:
-        """The epochs that are left to train, 0-based, each announced when it begins and when it ends.
+        """The remaining epochs, 0-based. Emits the events of the start and end of each.
 
-        :param until: asked before each epoch; true ends the run early. By default it is true once a plugin has
-            set `state.stop_reason`.
+        :param until: called before each epoch; True ends the run early. The default is `should_stop`.
         """
-        until = until or self.is_told_to_stop
+        until = until or self.should_stop
         total = self.state.total_epochs
         for epoch in itertools.count(self.start_epoch) if total is None else range(self.start_epoch, total):
             if until():
@@ -278,8 +219,8 @@ class Session:
             yield epoch
             self.end_epoch()
 
-    def is_told_to_stop(self) -> bool:
-        """Whether a plugin wants the current epoch to be the last."""
+    def should_stop(self) -> bool:
+        """Whether a plugin has set `state.stop_reason`, which ends the run after the current epoch."""
         return getattr(self.state, "stop_reason", None) is not None
 
     def begin_epoch(self, epoch: int) -> None:
@@ -287,7 +228,7 @@ class Session:
         self._announce("on_epoch_start")
 
     def begin_train_phase(self) -> None:
-        """The epoch's data is at hand and gradient steps follow."""
+        """The epoch's data is ready, and gradient steps follow."""
         self._means.take()
         self._announce("on_train_phase_start")
 
@@ -306,7 +247,7 @@ class Session:
         self._announce("pre_training_step", report_data=self._step_report())
 
     def end_minibatch(self, metrics: Mapping[str, float] | None = None) -> None:
-        """The gradient of a step is computed and still in the parameters: counts the step, and announces `on_mb_end`.
+        """The gradient of a step is computed and still in the parameters: count the step, and emit `on_mb_end`.
 
         Call it before the optimizer zeroes the gradients; `end_step` does it where the loop did not.
         """
@@ -316,7 +257,7 @@ class Session:
         self._announce("on_mb_end")
 
     def end_step(self, metrics: Mapping[str, float] | None = None) -> None:
-        """A gradient step has been taken: reports its metrics, if they are known by now; see `log`."""
+        """A gradient step was taken: report its metrics, if they are known by now; see `log`."""
         metrics = metrics or {}
         if not self._has_ended_minibatch:
             self.end_minibatch(metrics)
@@ -359,12 +300,68 @@ class Session:
     def end_validation(
         self, val_avg_loss: float, *, is_last_step: bool = False, metrics: Mapping[str, float] | None = None
     ) -> None:
-        """A validation is over; the loss is the mean over all ranks.
+        """A validation is complete. The loss is the mean over all ranks.
 
-        :param metrics: whatever else was measured, by name.
+        :param metrics: other metrics of the validation, by name.
         """
         if is_last_step:
             self.final_val_loss = val_avg_loss
         report = {"current_epoch": self.state.epoch, "val_avg_loss": val_avg_loss, **(metrics or {})}
         self._announce("post_validation", report_data=report)
         self._log(report)
+
+
+class RunningMeans:
+    """The mean of each metric, over the steps that reported it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, numbers: Mapping[str, float]) -> None:
+        sums, counts = self._sums, self._counts
+        for name, value in numbers.items():
+            sums[name] = sums.get(name, 0.0) + value
+            counts[name] = counts.get(name, 0) + 1
+
+    def take(self) -> dict[str, float]:
+        """Return the means and reset them."""
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        self._sums, self._counts = {}, {}
+        return means
+
+
+class StateCheck:
+    """Checks that plugins do not change the types of the state's fields."""
+
+    def __init__(self, plugins: PluginManager, state: Any) -> None:
+        self._plugins = plugins
+        self._state = state
+        self._own_type = type(state)
+        self._types = [(name, type(getattr(state, name))) for name in CHECKED if hasattr(state, name)]
+
+    def after(self, event: str) -> None:
+        """Raise if a type has changed since the session began. `event` was just emitted."""
+        state = self._state
+        if type(state) is not self._own_type:
+            raise StateTypeError(
+                f"in {event} a plugin made the state a {type(state).__name__}; it must stay a "
+                f"{self._own_type.__name__}. {self._suspects(event)}"
+            )
+        reason = getattr(state, "stop_reason", None)
+        if reason is not None and not isinstance(reason, str):
+            raise StateTypeError(
+                f"in {event} a plugin set state.stop_reason to {reason!r}, a {type(reason).__name__}; "
+                f"it must be a str, or None. {self._suspects(event)}"
+            )
+        for name, expected in self._types:
+            if type(getattr(state, name)) is not expected:
+                value = getattr(state, name)
+                raise StateTypeError(
+                    f"in {event} a plugin set state.{name} to {value!r}, a {type(value).__name__}; it must stay a "
+                    f"{expected.__name__}. {self._suspects(event)}"
+                )
+
+    def _suspects(self, event: str) -> str:
+        names = [repr(hookimpl.plugin_name) for hookimpl in getattr(self._plugins.hook, event).get_hookimpls()]
+        return f"Plugins called: {', '.join(reversed(names))}. Plugins write to state.shared, under their own name."

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP as an exception, so that a run that is told to stop ends as any failed run does."""
+"""Turn SIGTERM and SIGHUP into an exception, so that a terminated run ends like any failed run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hookline.plugin_manager.faults import Interruption
 __all__ = ["Terminated", "termination_as_exception"]
 
 TERMINATING: Final = (signal.SIGTERM, signal.SIGHUP)
-"""From a scheduler, from torchrun because another rank has failed, or from a terminal that was closed."""
+"""Sent by a scheduler, by torchrun when another rank has failed, or by a closed terminal."""
 
 
 class Terminated(SystemExit, Interruption):
-    """The process was told to stop by a signal.
+    """A signal terminated the process.
 
-    As a `SystemExit` it ends the process with the exit code that shells give a terminated one, and no traceback.
+    As a `SystemExit` it ends the process without a traceback, with the exit code that shells use for the signal.
     """
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
@@ -33,14 +33,14 @@ class Terminated(SystemExit, Interruption):
 
 @contextmanager
 def termination_as_exception() -> Iterator[None]:
-    """Raise `Terminated` in the main thread when one of the signals arrives. Other threads cannot listen to signals."""
+    """Raise `Terminated` when a signal arrives. In other threads than the main one it does nothing."""
     with ExitStack() as handlers:
         if threading.current_thread() is threading.main_thread():
             for number in TERMINATING:
-                # nohup has SIGHUP ignored, and means it.
+                # Keep an ignored signal ignored: nohup ignores SIGHUP.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before = signal.signal(number, _raise)
-                    # None stands for a handler that was not installed from Python, which Python cannot put back.
+                    # None means that the handler was not installed from Python, which Python cannot restore.
                     handlers.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
         yield
 

@@ -1,13 +1,13 @@
-"""For authors of plugins: what their tests need, without a trainer and without torch, jax or mlx.
+"""A test kit for plugin authors. It needs no trainer, torch, jax or mlx.
 
-Installed with `pip install "hookline[testing]"`, it gives pytest three fixtures:
+`pip install "hookline[testing]"` adds three fixtures to pytest:
 
     def test_it_greets_every_epoch(hookline_manager, hookline_events, hookline_state):
         hookline_manager.register(Greeter())
         hookline_manager.emit.on_epoch_end(state=hookline_state(epoch=3))
         assert hookline_events.names() == ["on_epoch_end"]
 
-and one test that any plugin can call:
+`check_plugin` is one test that any plugin can call:
 
     def test_it_is_a_good_plugin():
         check_plugin(Greeter, greeting="hello")

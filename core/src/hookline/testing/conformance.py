@@ -1,4 +1,4 @@
-"""`check_plugin`: what a plugin's own tests can leave to Hookline."""
+"""`check_plugin`: the checks that every plugin should pass."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from hookline_hookspecs import (
 
 __all__ = ["check_plugin", "sample_arguments"]
 
+FRAMEWORKS: Final = ("torch", "jax", "mlx", "wandb", "tensorflow")
+
 REPORTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "pre_training": {"total_epochs": 2, "total_steps": 8, "start_epoch": 0, "start_step": 0},
     "pre_training_step": {"current_epoch": 0, "current_step": 3, "total_steps": 8},
@@ -44,7 +46,7 @@ REPORTS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any]:
-    """Arguments for one emission of `event`. Those of events that Hookline does not declare are None."""
+    """Sample arguments for one emission of `event`. Arguments that Hookline does not know are None."""
     episodes = [Episode(prompt="2 + 3 =", response="5", reference="5", reward=1.0), Episode("4 + 4 =", "9", "8", 0.0)]
     makers: dict[str, Callable[[], Any]] = {
         "accepted": lambda: episodes[:1],
@@ -70,14 +72,11 @@ def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any
     return {name: makers[name]() if name in makers else None for name in event.arguments}
 
 
-FRAMEWORKS: Final = ("torch", "jax", "mlx", "wandb", "tensorflow")
-
-
 def check_plugin(target: Any, **options: Any) -> None:
-    """Check a plugin as its users would meet it; raises an error that says what is wrong.
+    """Construct a plugin, emit all its events with sample arguments, and check its imports. Raises on a fault.
 
-    :param target: what the plugin's entry point names: its class, a function that makes it, or a module.
-    :param options: what the user's config would say, where the plugin needs options.
+    :param target: the object of the plugin's entry point: its class, a factory function, or a module.
+    :param options: the plugin's options, as in the user's config.
     """
     plugin_name = "checked-plugin"
     with tempfile.TemporaryDirectory() as folder, PluginManager() as manager:
@@ -90,7 +89,7 @@ def check_plugin(target: Any, **options: Any) -> None:
             if event is not None:
                 getattr(manager.hook, name)(**sample_arguments(event, Path(folder)))
         unfinished = manager.drain()
-        assert not unfinished, "the plugin's background work did not come to an end"
+        assert not unfinished, "the plugin's background work did not finish in time"
         manager.unregister(name=plugin_name)
         manager.register(plugin, plugin_name)
     _check_imports(target)
@@ -116,7 +115,7 @@ def _check_marks(plugin: Any, manager: PluginManager) -> None:
 
 
 def _check_imports(target: Any) -> None:
-    """Importing a plugin happens at every start of the command line: it must bring in no framework."""
+    """Importing a plugin must not import a framework: the command line imports plugins at every start."""
     module = target if isinstance(target, ModuleType) else inspect.getmodule(target)
     if module is None or module.__name__ == "__main__" or module.__spec__ is None:
         return
@@ -127,4 +126,6 @@ def _check_imports(target: Any) -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"importing {module.__name__} in a process of its own fails:\n{result.stderr}"
     loaded = result.stdout.split()
-    assert not loaded, f"importing {module.__name__} imports {', '.join(loaded)}: import it where it is used"
+    assert not loaded, (
+        f"importing {module.__name__} imports {', '.join(loaded)}: import it in the function that uses it"
+    )

@@ -6,24 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pluggy
 import pytest
 
 from hookline.plugin_manager.background import freeze
 from hookline.plugin_manager.manager import PluginManager
-
-if TYPE_CHECKING:
-    from hookline.plugin_manager.manager import PluginManager
-    from hookline_hookspecs import TrainerState
+from hookline_hookspecs import TrainerState
 
 __all__ = ["EventRecorder", "RecordedEvent"]
 
 
 @dataclass(frozen=True)
 class RecordedEvent:
-    """One emission. The state among its arguments is a frozen view, taken before any plugin was called."""
+    """One emission. The state in its arguments is a frozen view, taken before plugins were called."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -32,7 +29,7 @@ class RecordedEvent:
 
 
 class EventRecorder:
-    """Records while it is open: `with EventRecorder(manager) as recorder: ...`."""
+    """Records all events of a manager: `with EventRecorder(manager) as recorder: ...`."""
 
     def __init__(self, manager: PluginManager) -> None:
         self.events: list[RecordedEvent] = []
@@ -50,7 +47,7 @@ class EventRecorder:
         self.events.append(RecordedEvent(name, freeze(arguments), plugins))
 
     def names(self) -> list[str]:
-        """The events in the order of their emission."""
+        """The names of the emitted events, in order."""
         return [event.name for event in self.events]
 
     def of(self, name: str) -> list[RecordedEvent]:
@@ -63,9 +60,7 @@ class EventRecorder:
 
 @pytest.fixture
 def hookline_manager() -> Iterator[PluginManager]:
-    """A plugin manager of the test's own, which discovers nothing. Background work is done when the test ends."""
-    from hookline.plugin_manager.manager import PluginManager
-
+    """A new plugin manager without installed plugins. Background work is finished at the end of the test."""
     with PluginManager() as manager:
         yield manager
 
@@ -73,16 +68,13 @@ def hookline_manager() -> Iterator[PluginManager]:
 @pytest.fixture
 def hookline_events(hookline_manager: PluginManager) -> Iterator[EventRecorder]:
     """A record of every event that is emitted through `hookline_manager`."""
-    from hookline.testing.fixtures import EventRecorder
-
     with EventRecorder(hookline_manager) as recorder:
         yield recorder
 
 
 @pytest.fixture
 def hookline_state(tmp_path: Path) -> Callable[..., TrainerState]:
-    """Builds a state with a run folder of its own: `hookline_state(epoch=3, step=120)`."""
-    from hookline_hookspecs import TrainerState
+    """Builds a state with a temporary run folder: `hookline_state(epoch=3, step=120)`."""
 
     def build(**fields: Any) -> TrainerState:
         return TrainerState(**{"run_id": "test-run", "run_dir": tmp_path, **fields})

@@ -82,7 +82,7 @@ class RolloutLoop:
         session.end_train_phase()
 
     def _is_over(self, session: Session) -> bool:
-        return self._worker.is_complete or session.is_told_to_stop()
+        return self._worker.is_complete or session.should_stop()
 
     def _play(self, session: Session) -> None:
         """The rollout phase: rollouts, and what losses make of them."""

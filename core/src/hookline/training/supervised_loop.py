@@ -172,7 +172,7 @@ class SupervisedLoop:
         validations = Watch(every, state.step)
         if self._config.validate_at_start and state.step == 0:
             self._validate(session, is_last_step=False)
-        for epoch in session.epochs(until=lambda: self._learner.ranks.any(session.is_told_to_stop())):
+        for epoch in session.epochs(until=lambda: self._learner.ranks.any(session.should_stop())):
             session.begin_train_phase()
             for batch in self._batches.go_through(self._order if self._config.shuffle else None):
                 session.begin_step()

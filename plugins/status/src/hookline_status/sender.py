@@ -116,7 +116,7 @@ class Sender:
         left = REQUEST_SECONDS if self._give_up_at is None else self._give_up_at - time.monotonic()
         seconds = max(0.01, min(REQUEST_SECONDS, left))
         try:
-            client.tell(message.body.encode(), seconds=seconds, headers={"idempotency-key": message.key})
+            client.post(message.body.encode(), seconds=seconds, headers={"idempotency-key": message.key})
         except EndpointError as error:
             self._postpone(str(error))
             return False

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field
 
-from hookline.rewards import FeatureTable, ReportColumn, grades
+from hookline.rewards import FeatureTable, ReportColumn, result_codes
 from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
 
 __all__ = ["CoherenceVerifier", "Options"]
@@ -71,5 +71,5 @@ class CoherenceVerifier(ColumnVerifier):
                 "words_per_sentence": float(per_sentence[index]),
             }
 
-        codes = grades(scores, pass_from=self._options.pass_from, warn_from=self._options.warn_from)
+        codes = result_codes(scores, pass_from=self._options.pass_from, warn_from=self._options.warn_from)
         return ReportColumn(scores, codes, message=message, details=details)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from hookline.rewards import Column, FeatureTable, ReportColumn, grades
+from hookline.rewards import Column, FeatureTable, ReportColumn, result_codes
 from hookline_hookspecs import EpisodeBatch, hookimpl
 from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
 
@@ -72,4 +72,5 @@ class LengthVerifier(ColumnVerifier):
         def details(index: int) -> Mapping[str, Any]:
             return {"words": int(words[index]), "min_length": int(minimum[index]), "max_length": self._max}
 
-        return ReportColumn(scores, grades(scores, pass_from=1.0, warn_from=0.5), message=message, details=details)
+        codes = result_codes(scores, pass_from=1.0, warn_from=0.5)
+        return ReportColumn(scores, codes, message=message, details=details)

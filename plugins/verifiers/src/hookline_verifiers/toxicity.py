@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hookline.rewards import FeatureTable, PhraseList, ReportColumn, grades
+from hookline.rewards import FeatureTable, PhraseList, ReportColumn, result_codes
 from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, read_word_list
 
 __all__ = ["Options", "ToxicityVerifier"]
@@ -62,4 +62,5 @@ class ToxicityVerifier(ColumnVerifier):
                 "rude_count": int(rude[index]),
             }
 
-        return ReportColumn(scores, grades(scores, pass_from=1.0, warn_from=0.5), message=message, details=details)
+        codes = result_codes(scores, pass_from=1.0, warn_from=0.5)
+        return ReportColumn(scores, codes, message=message, details=details)

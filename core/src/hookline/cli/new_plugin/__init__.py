@@ -1,4 +1,4 @@
-"""`hookline new-plugin NAME`: a distribution that installs, is discovered, and whose own tests pass."""
+"""`hookline new-plugin NAME`: write the distribution of a new plugin, with tests that pass."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["new_plugin"]
 
 
 def new_plugin(name: str, /, *, folder: Annotated[Path | None, Parameter(name="--in")] = None) -> None:
-    """Write a new plugin, as a distribution that you can install and publish.
+    """Write a new plugin as a distribution, ready to install and publish.
 
     Parameters
     ----------
     name
         The plugin's name: lower-case letters, digits and dashes, such as `nan-guard`.
     folder
-        Where to write it; the default is here.
+        Where to write it; by default the current folder.
     """
     plain = name.removeprefix("hookline-")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", plain):
@@ -34,7 +34,7 @@ def new_plugin(name: str, /, *, folder: Annotated[Path | None, Parameter(name="-
         )
     target = (folder or Path.cwd()) / f"hookline-{plain}"
     if target.exists():
-        raise HooklineError(f"{target} is there already: choose another name, or remove it")
+        raise HooklineError(f"{target} already exists: choose another name, or remove it")
     names = {
         "name": plain,
         "distribution": f"hookline-{plain}",
@@ -50,7 +50,7 @@ def new_plugin(name: str, /, *, folder: Annotated[Path | None, Parameter(name="-
 
 
 def _write(source: Traversable, target: Path, names: dict[str, str]) -> None:
-    """Copy the template, with the names filled in in contents and in paths. `.in` keeps tools off the template."""
+    """Copy the template, with names filled in, in contents and paths. The suffix `.in` keeps linters off it."""
     if source.is_dir():
         target.mkdir(parents=True)
         for child in source.iterdir():

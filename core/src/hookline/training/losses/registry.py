@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hookline.errors import did_you_mean
 from hookline.plugin_manager.manager import PluginManager
-from hookline.plugin_manager.registry import gather_offers
+from hookline.plugin_manager.registry import collect_registered
 from hookline.training.errors import TrainerConfigError, UnknownLossError
 from hookline.training.losses.grpo import GRPO
 from hookline.training.losses.kl import KL
@@ -62,9 +62,9 @@ OWN_LOSSES: Final[Mapping[str, type[Loss]]] = {
 def known_losses(plugins: PluginManager) -> dict[str, type[Loss]]:
     """All losses that a config may name. A name that is given twice is an error that names both who give it."""
     losses: dict[str, type[Loss]] = {}
-    for name, (giver, loss) in gather_offers(plugins, "register_losses", "a loss", OWN_LOSSES).items():
+    for name, (source, loss) in collect_registered(plugins, "register_losses", "a loss", OWN_LOSSES).items():
         if not (isinstance(loss, type) and issubclass(loss, Loss)):
-            raise TrainerConfigError(f"{giver}: the loss {name!r} must be a Loss class, not {loss!r}")
+            raise TrainerConfigError(f"{source}: the loss {name!r} must be a Loss class, not {loss!r}")
         losses[name] = loss
     return losses
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hookline.errors import did_you_mean
 from hookline.plugin_manager.faults import exits_as_errors
 from hookline.plugin_manager.manager import PluginManager
-from hookline.plugin_manager.registry import gather_offers
+from hookline.plugin_manager.registry import collect_registered
 from hookline.training.errors import UnknownTaskError
 from hookline.training.tasks.addition import addition
 from hookline.training.tasks.arithmetic import arithmetic
@@ -28,7 +28,7 @@ def find_task(name: str, plugins: PluginManager) -> Task:
     """The task that goes by a name; `path/to/file.py:NAME` is in a file."""
     if ".py" in name:
         return _task_in_file(name)
-    tasks = gather_offers(plugins, "register_tasks", "a task", OWN_TASKS)
+    tasks = collect_registered(plugins, "register_tasks", "a task", OWN_TASKS)
     if name not in tasks:
         raise UnknownTaskError(
             f"there is no task {name!r}{did_you_mean(name, tasks)}; known are {', '.join(sorted(tasks))}, "

@@ -101,7 +101,7 @@ class RemoteEvaluation:
 
         def call() -> Any:
             try:
-                return client.ask(method, path, content, seconds=min(CALL_SECONDS, self._seconds_left()))
+                return client.request_json(method, path, content, seconds=min(CALL_SECONDS, self._seconds_left()))
             except RequestError:
                 self._seconds_left()  # raises the evaluation's own timeout error, if that is why the call failed
                 raise
