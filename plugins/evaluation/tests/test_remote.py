@@ -132,7 +132,7 @@ def test_a_server_that_is_busy_or_unwell_is_asked_again_for_the_same_evaluation(
         ((401, {"error": "wrong"}), "status 401"),
         ((302, {}), "status 302"),
         ((200, b"<html>"), "the response is not JSON"),
-        ((200, [1]), "which is no object"),
+        ((200, [1]), "which is not an object"),
         ((200, {"state": "failed", "error": "no such lesson"}), "could not evaluate .*: no such lesson"),
         ((200, {"state": "done", "result": {"scores": [1.0]}}), "has no scores by name"),
         (
@@ -170,7 +170,7 @@ def test_a_server_that_is_never_done_is_given_up(server: Server) -> None:
 
 def test_no_server_at_all_is_an_error_that_names_it(server: Server) -> None:
     job = EvaluationJob(Path("/runs/one/checkpoints/epoch-000004"))
-    evaluation = RemoteEvaluation(job, "http://127.0.0.1:1", 0.5)
+    evaluation = RemoteEvaluation(job, "http://127.0.0.1:1", 3.0)
     assert evaluation.wait(60)
     with pytest.raises(EvaluationError, match=r"by http://127.0.0.1:1 failed: ConnectError"):
         evaluation.outcome()
