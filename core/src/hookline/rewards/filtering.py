@@ -12,7 +12,10 @@ from hookline.rewards.features import Column, Flags
 from hookline.rewards.verification import FAIL, RESULTS, ROUNDING, CombinedReports, ReportColumn, VerifierDetails
 from hookline_hookspecs import EpisodeBatch
 
-__all__ = ["Filter", "add_findings"]
+__all__ = ["Filter", "add_findings", "add_verdicts"]
+
+
+VERDICT: Final = ("verification_score", "verification_result", "verification_message", "verification_details")
 
 
 def add_findings(
@@ -27,27 +30,33 @@ def add_findings(
 
     A record is returned itself. A dictionary stays as it is: a new one is returned, with the findings among its keys.
     """
-    metadata = [record.metadata for record in batch.episodes]
     names = ["reward", "accepted", "rejection_reason"]
-    for own, reward, passes, reason in zip(metadata, rewards.tolist(), accepted.tolist(), reasons, strict=True):
+    findings = zip(batch.episodes, rewards.tolist(), accepted.tolist(), reasons, strict=True)
+    for record, reward, passes, reason in findings:
+        own = record.metadata
         own["reward"] = reward
         own["accepted"] = passes
         own["rejection_reason"] = reason
     if reports is not None:
-        names += ["verification_score", "verification_result", "verification_message", "verification_details"]
-        results = map(RESULTS.__getitem__, reports.codes.tolist())
-        columns = reports.columns
-        indices = range(len(metadata))
-        judged = zip(metadata, indices, reports.scores.tolist(), results, reports.messages, strict=True)
-        for own, index, score, result, message in judged:
-            own["verification_score"] = score
-            own["verification_result"] = result
-            own["verification_message"] = message
-            own["verification_details"] = VerifierDetails(columns, index)
+        names += VERDICT
+        add_verdicts(batch, reports)
     return [
         record if episode is record else {**episode, **{name: record.metadata[name] for name in names}}
         for episode, record in zip(given, batch.episodes, strict=True)
     ]
+
+
+def add_verdicts(batch: EpisodeBatch, reports: CombinedReports) -> None:
+    """Put what verifiers found into the metadata of the batch's records, by the names of `VERDICT`."""
+    columns = reports.columns
+    results = map(RESULTS.__getitem__, reports.codes.tolist())
+    judged = zip(batch.episodes, reports.scores.tolist(), results, reports.messages, strict=True)
+    for index, (record, score, result, message) in enumerate(judged):
+        own = record.metadata
+        own["verification_score"] = score
+        own["verification_result"] = result
+        own["verification_message"] = message
+        own["verification_details"] = VerifierDetails(columns, index)
 
 
 STEP: Final = 0.1
