@@ -57,10 +57,15 @@ class Transformer(nn.Module):
         logits: Tensor = functional.linear(self.norm(x), self.token_embedding.weight)
         return logits
 
-    def token_logprobs(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        """The log-probability of each token but the first, given those before it: (batch, length - 1)."""
-        logprobs: Tensor = self(tokens, valid)[:, :-1].log_softmax(-1)
-        return logprobs.gather(-1, tokens[:, 1:, None]).squeeze(-1)
+    def token_logprobs(self, tokens: Tensor, valid: Tensor | None = None, temperature: Tensor | None = None) -> Tensor:
+        """The log-probability of each token but the first, given those before it: (batch, length - 1).
+
+        :param temperature: what the logits of each sequence are divided by, (batch,).
+        """
+        logits: Tensor = self(tokens, valid)[:, :-1]
+        if temperature is not None:
+            logits = logits / temperature[:, None, None]
+        return logits.log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
 
 
 class Attention(nn.Module):

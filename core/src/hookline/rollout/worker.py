@@ -126,8 +126,7 @@ class RolloutWorker:
         lesson_id = self.lesson_id = self.curriculum.sample(float(chance.lesson))
         context = self._lesson_context(chance.on_rollout_start, lesson_id)
         self.plugins.emit.on_rollout_start(context=context)
-        rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout)
-        rollout.weights_version = self.weights_version
+        rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout, self.weights_version)
         self.step += 1
         if "mean_reward" in rollout.stats:
             self._last_rewards[lesson_id] = rollout.stats["mean_reward"]

@@ -102,7 +102,7 @@ class GymnasiumRunner:
         check_control_policy(self._lesson.lesson_id, self._name, policy, self.default_policy())
         self._policy = policy
 
-    def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
+    def rollout(self, weights: Mapping[str, Any], key: jax.Array, version: int) -> Rollout:
         start_key, noise_key = jax.random.split(key)
         obs = _reset_all(self._copies, start_key) if self._obs is None else self._obs
         self._obs = None  # an environment that raises leaves the others in mid-air: all start anew
@@ -126,7 +126,7 @@ class GymnasiumRunner:
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         arrays |= {k: np.array(v) for k, v in _judge(self._policy, weights, arrays, obs).items()}
         del arrays["final_obs"]
-        return control_rollout(self._lesson.lesson_id, self._name, arrays, returns, lengths)
+        return control_rollout(self._lesson.lesson_id, version, self._name, arrays, returns, lengths)
 
     def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         """Plays on environments of its own, a few at a time; those of the rollouts are not disturbed."""

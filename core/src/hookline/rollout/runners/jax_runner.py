@@ -164,7 +164,7 @@ class JaxRunner:
         check_control_policy(self._lesson.lesson_id, self._environment.name, policy, self.default_policy())
         self._policy = policy
 
-    def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
+    def rollout(self, weights: Mapping[str, Any], key: jax.Array, version: int) -> Rollout:
         start_key, scan_key = jax.random.split(key)
         with attributed(f"{self._where}, in a rollout"):
             if self._copies is None:
@@ -181,7 +181,7 @@ class JaxRunner:
         # Copies of their own memory: torch and MLX may write into what they take over.
         arrays = {name: np.array(array) for name, array in record.items()}
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
-        return control_rollout(self._lesson.lesson_id, self._environment.name, arrays, returns, lengths)
+        return control_rollout(self._lesson.lesson_id, version, self._environment.name, arrays, returns, lengths)
 
     def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         with attributed(f"{self._where}, in an evaluation"):

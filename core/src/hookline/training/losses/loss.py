@@ -211,12 +211,16 @@ def actions_forward(shared: SharedLossData) -> ActionsForward:
     return forward
 
 
-def tokens_forward(shared: SharedLossData) -> Tensor:
-    """The log-probability of each of the minibatch's tokens but the first, (rows, length - 1)."""
-    logprobs: Tensor | None = shared.get("tokens_forward")
+def tokens_forward(shared: SharedLossData, temperature: Tensor | None = None) -> Tensor:
+    """The log-probability of each of the minibatch's tokens but the first, (rows, length - 1).
+
+    :param temperature: what each row's logits are divided by; None for the policy's own distribution.
+    """
+    name = "tokens_forward" if temperature is None else "sampling_forward"
+    logprobs: Tensor | None = shared.get(name)
     if logprobs is None:
-        logprobs = next_token_logprobs(shared.policy, shared.batch["tokens"], shared.batch["valid"])
-        shared["tokens_forward"] = logprobs
+        logprobs = next_token_logprobs(shared.policy, shared.batch["tokens"], shared.batch["valid"], temperature)
+        shared[name] = logprobs
     return logprobs
 
 
@@ -225,10 +229,12 @@ def trained_tokens(batch: Mapping[str, Tensor]) -> Tensor:
     return batch["loss_mask"][:, 1:]
 
 
-def next_token_logprobs(policy: Any, tokens: Tensor, valid: Tensor) -> Tensor:
+def next_token_logprobs(policy: Any, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
     """The log-probability of each token but the first, from a policy that has them, or that gives logits of tokens."""
     if hasattr(policy, "token_logprobs"):
-        logprobs: Tensor = policy.token_logprobs(tokens, valid)
+        logprobs: Tensor = policy.token_logprobs(tokens, valid, temperature)
         return logprobs
-    logits: Tensor = policy(tokens)
-    return logits[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
+    logits: Tensor = policy(tokens)[:, :-1]
+    if temperature is not None:
+        logits = logits / temperature[:, None, None]
+    return logits.log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
