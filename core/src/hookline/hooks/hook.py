@@ -155,8 +155,8 @@ def parts_of(hook: Hook) -> list[Hook]:
 class EvaluationHook(PeriodicHook):
     """Evaluates all lessons, which may graduate them, or only the current one, which does not move the curriculum.
 
-    Runs on worker 0 only. Its scores are called `inference.{eval_type}/{lesson}/{score}`. Two of one `eval_type` that
-    fall on one step give the same names: the scores of the first stand in that step's results.
+    Runs on worker 0 only. Its scores are called `{eval_type}/{lesson}/{score}`. Two of one `eval_type` that fall on one
+    step give the same names: the scores of the first stand in that step's results.
     """
 
     # It decides on lessons: one that cannot be evaluated must not pass unnoticed.

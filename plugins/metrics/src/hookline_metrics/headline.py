@@ -20,8 +20,8 @@ SCORE: Final = "success_rate"
 def lesson_scores(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """The metrics that are success rates of lessons, by kind of evaluation and lesson, in the order of their names.
 
-    `inference.eval/addition/success_rate` is the lesson `addition` of the kind `inference.eval`, and
-    `inference.eval/success_rate` beside it is of no lesson.
+    `eval/addition/success_rate` is the lesson `addition` of the kind `eval`, and
+    `eval/success_rate` beside it is of no lesson.
     """
     found: dict[str, dict[str, str]] = {}
     for name in names:
