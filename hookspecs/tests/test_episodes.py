@@ -3,9 +3,9 @@
 from hookline_hookspecs import Episode, Turn
 
 
-def test_a_prompt_and_a_response_are_two_turns() -> None:
-    assert Episode("2+3=", "5").turns == (Turn("user", "2+3="), Turn("assistant", "5"))
-    assert Episode(response="5").turns == (Turn("user", ""), Turn("assistant", "5"))
+def test_one_prompt_and_one_response_are_the_two_turns_of_the_plain_case() -> None:
+    episode = Episode(turns=[Turn("user", "2+3=", 0, 4), Turn("assistant", "5", 4, 6)])
+    assert (episode.prompt, episode.response) == ("2+3=", "5")
 
 
 def test_of_several_turns_the_prompt_comes_first_and_the_response_is_the_last_of_the_policy() -> None:
@@ -23,5 +23,6 @@ def test_a_conversation_without_a_response_is_all_prompt() -> None:
     assert (episode.prompt, episode.response) == ("2+3=?", "")
 
 
-def test_a_control_episode_has_no_turns() -> None:
-    assert tuple(Episode(reward=1.0).turns) == ()
+def test_an_episode_of_texts_alone_has_no_turns() -> None:
+    episode = Episode("2+3=", "5")
+    assert (episode.prompt, episode.response, episode.turns) == ("2+3=", "5", ())

@@ -25,8 +25,8 @@ class Turn(NamedTuple):
 class Episode:
     """A conversation with a language model, or one episode in a control environment.
 
-    It can be made from a prompt and a response, from which the two turns follow, or from turns, from which the prompt
-    and the response follow. The fields from `tokens` to `log_mass` have one entry for each token of the conversation.
+    One that is made from turns has its prompt and response from them. The fields from `tokens` to `log_mass` have one
+    entry for each token of the conversation.
     """
 
     prompt: str = ""
@@ -38,7 +38,7 @@ class Episode:
     reward: float | None = None
     """What the environment or the reward processor gave, None before that."""
     turns: Sequence[Turn] = ()
-    """The conversation in order; empty for a control episode."""
+    """The conversation in order. Empty for a control episode, and where only a prompt and a response are known."""
     tokens: Any = None
     """All tokens of all turns, one after the other: an array of integers, or None."""
     mask: Any = None
@@ -67,8 +67,6 @@ class Episode:
             first = responses[0] if responses else len(self.turns)
             self.prompt = "".join(turn.text for turn in self.turns[:first])
             self.response = self.turns[responses[-1]].text if responses else ""
-        elif self.prompt or self.response:
-            self.turns = (Turn("user", self.prompt), Turn("assistant", self.response))
 
 
 @dataclass

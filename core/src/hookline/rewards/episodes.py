@@ -42,7 +42,9 @@ def _as_record(index: int, episode: Any) -> Episode:
         raise RewardError(f"episode {index} must be an Episode or a dictionary, got {type(episode).__name__}")
     if "response" not in episode and "turns" not in episode:
         raise RewardError(f"episode {index} has no 'response'; it has {', '.join(map(repr, episode)) or 'nothing'}")
-    _check_texts(index, episode.get("prompt", ""), episode.get("response", ""))
+    prompt, response = episode.get("prompt", ""), episode.get("response", "")
+    if type(prompt) is not str or type(response) is not str:
+        _check_texts(index, prompt, response)
     metadata = episode.get("metadata")
     if metadata is not None and not isinstance(metadata, Mapping):
         raise RewardError(f"episode {index}: metadata must be a dictionary, got {type(metadata).__name__}")

@@ -30,29 +30,27 @@ def add_findings(
 
     A record is returned itself. A dictionary stays as it is: a new one is returned, with the findings among its keys.
     """
+    metadata = [record.metadata for record in batch.episodes]
     names = ["reward", "accepted", "rejection_reason"]
-    findings = zip(batch.episodes, rewards.tolist(), accepted.tolist(), reasons, strict=True)
-    for record, reward, passes, reason in findings:
-        own = record.metadata
+    for own, reward, passes, reason in zip(metadata, rewards.tolist(), accepted.tolist(), reasons, strict=True):
         own["reward"] = reward
         own["accepted"] = passes
         own["rejection_reason"] = reason
     if reports is not None:
         names += VERDICT
-        add_verdicts(batch, reports)
+        add_verdicts(metadata, reports)
     return [
         record if episode is record else {**episode, **{name: record.metadata[name] for name in names}}
         for episode, record in zip(given, batch.episodes, strict=True)
     ]
 
 
-def add_verdicts(batch: EpisodeBatch, reports: CombinedReports) -> None:
-    """Put what verifiers found into the metadata of the batch's records, by the names of `VERDICT`."""
+def add_verdicts(metadata: Sequence[dict[str, Any]], reports: CombinedReports) -> None:
+    """Put what verifiers found into the episodes' metadata, by the names of `VERDICT`."""
     columns = reports.columns
     results = map(RESULTS.__getitem__, reports.codes.tolist())
-    judged = zip(batch.episodes, reports.scores.tolist(), results, reports.messages, strict=True)
-    for index, (record, score, result, message) in enumerate(judged):
-        own = record.metadata
+    judged = zip(metadata, range(len(metadata)), reports.scores.tolist(), results, reports.messages, strict=True)
+    for own, index, score, result, message in judged:
         own["verification_score"] = score
         own["verification_result"] = result
         own["verification_message"] = message

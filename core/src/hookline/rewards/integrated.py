@@ -220,8 +220,8 @@ class IntegratedRewardSystem:
     def verify(self, episodes: Sequence[Episode]) -> None:
         """Put the verifiers' findings into episodes that are not trained on. No threshold or metric changes."""
         if self.config.enable_verification and episodes:
-            batch = EpisodeBatch(list(episodes))
-            add_verdicts(batch, self.pipeline.verify_episodes(batch))
+            reports = self.pipeline.verify_episodes(EpisodeBatch(list(episodes)))
+            add_verdicts([episode.metadata for episode in episodes], reports)
 
     def process_buffer(self, buffer: Any) -> Processed:
         """The same for a buffer: anything that has `episodes`, or that is a number of them."""
