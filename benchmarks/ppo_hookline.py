@@ -1,6 +1,7 @@
 """The trainer on CartPole, as the contender of `ppo.py`.
 
 python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints median steps per second
+python benchmarks/ppo_hookline.py rate-autograd ITERATIONS      # the same without the hand-written step
 python benchmarks/ppo_hookline.py plugins SETTINGS BLOCKS ITERATIONS RUN_DIR    # by turns with all plugins and none
 python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean of 475; prints steps taken
 """
@@ -180,7 +181,9 @@ def solve(seed: int, cache: Path) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "rate":
+    if sys.argv[1] == "rate-autograd":
+        sys.modules["hookline.training.learner.fused_ppo"] = None  # type: ignore[assignment]  # as if it were deleted
+    if sys.argv[1] in ("rate", "rate-autograd"):
         print(rate(int(sys.argv[2])))
     elif sys.argv[1] == "plugins":
         print(json.dumps(cost_of_plugins(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5]))))

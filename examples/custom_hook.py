@@ -1,8 +1,8 @@
-"""A hook of your own: it stops a run as soon as CartPole is balanced well enough.
+"""A hook of your own: it stops a CartPole run as soon as the mean return reaches a target.
 
-    python examples/custom_hook.py [WANTED_RETURN]
+    python examples/custom_hook.py [TARGET_RETURN]
 
-A hook is a plugin that you have at hand: the same class, given an entry point, would be found by `hookline train`.
+A hook is a plugin object that you pass to a run. With an entry point, `hookline train` would find the same class.
 """
 
 import sys
@@ -12,10 +12,10 @@ from hookline_hookspecs import HookContext, Rollout, TrainerState, hookimpl
 
 
 class StopWhenGoodEnough:
-    """Ends the run once the mean return of the latest 20 episodes is what was wanted."""
+    """Stops the run once the mean return of the latest 20 episodes reaches the target."""
 
-    def __init__(self, wanted: float) -> None:
-        self.wanted = wanted
+    def __init__(self, target: float) -> None:
+        self.target = target
         self.returns: list[float] = []
 
     @hookimpl
@@ -27,12 +27,12 @@ class StopWhenGoodEnough:
     def on_epoch_end(self, state: TrainerState) -> None:
         latest = self.returns[-20:]
         mean = sum(latest) / max(len(latest), 1)
-        if len(latest) == 20 and mean >= self.wanted:
+        if len(latest) == 20 and mean >= self.target:
             state.stop_reason = f"a mean return of {mean:.0f} after epoch {state.epoch}"
 
 
-def main(wanted: float) -> None:
-    trainer = hookline.train("cartpole", epochs=60, hooks=[StopWhenGoodEnough(wanted)])
+def main(target: float) -> None:
+    trainer = hookline.train("cartpole", epochs=60, hooks=[StopWhenGoodEnough(target)])
     print("stopped early:", trainer.state.stop_reason or "no, the epochs were over first")
 
 

@@ -2,12 +2,13 @@
 
     python examples/custom_loggers_and_hooks.py
 
-A small monitoring server is started on loopback, a tiny transformer learns to add for a few seconds, and at the end the
-script prints what the server was told. Nothing in the trainer knows of any of it.
+It starts a small monitoring server on loopback, trains a tiny transformer on addition for a few seconds, and prints
+what the server received. The trainer does not change.
 """
 
 import json
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,7 +20,7 @@ RECEIVED: list[dict[str, Any]] = []
 
 
 class Monitor(BaseHTTPRequestHandler):
-    """The other system: it takes JSON, and says that it has it."""
+    """The monitoring system: it accepts JSON by POST."""
 
     def do_POST(self) -> None:
         RECEIVED.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
@@ -40,14 +41,14 @@ def print_validations(report_data: dict[str, Any], step: int) -> None:
 
 
 def announce(worker: Any, report_data: dict[str, Any]) -> None:
-    """A hook: called at its moment, with the worker that knows the trainer, the policy and the config."""
+    """A hook: called at its event, with a worker that has the trainer, the policy and the config."""
     print(f"training {type(worker.policy).__name__} for {report_data['total_steps']} steps")
 
 
-def tell_half_way(worker: Any, report_data: dict[str, Any]) -> None:
-    """Another, which has something to do at one step only."""
+def print_half_way(worker: Any, report_data: dict[str, Any]) -> None:
+    """Another hook, which prints at one step only."""
     if report_data["current_step"] == report_data["total_steps"] // 2:
-        print(f"half of the way, in epoch {worker.state.epoch}: training loss {report_data['train/loss']:.3f}")
+        print(f"half way, in epoch {worker.state.epoch}: training loss {report_data['train/loss']:.3f}")
 
 
 def run(endpoint: str) -> None:
@@ -55,23 +56,22 @@ def run(endpoint: str) -> None:
     training_hooks = create_training_hooks(status_endpoint=endpoint, heartbeat_interval=10)
     validation_hooks = create_validation_hooks(status_endpoint=endpoint)
 
-    # One function for each name, or several that are called in their order.
+    # Each name has one function, or a list of functions that are called in order.
     all_hooks = {
         **training_hooks,
         **validation_hooks,
         "pre_training_hook": [announce, training_hooks["pre_training_hook"]],
-        "post_training_step_hook": [tell_half_way, training_hooks["post_training_step_hook"]],
+        "post_training_step_hook": [print_half_way, training_hooks["post_training_step_hook"]],
     }
     main(custom_logger_fns=[print_validations, logger_fn], hook_fns=all_hooks)
 
 
 def wait_for_the_end(seconds: float = 30.0) -> None:
-    """Messages are sent off the training thread: the last one may still be under way when `main` returns."""
-    is_told = threading.Event()
+    """Wait for the last message, which another thread may still be sending when `main` returns."""
     for _ in range(int(seconds * 100)):
         if any(message.get("phase") == "post_training" for message in list(RECEIVED)):
             return
-        is_told.wait(0.01)
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A task of your own, in a file of your own: a pendulum that learns to swing up, from Gymnasium.
+"""A task of your own in a Python file: PPO on Gymnasium's Pendulum-v1.
 
     hookline train examples/custom_task.py:pendulum --epochs 20
 
-What `@task(...)` is given is a `TrainerConfig`; `--epochs`, `--seed` and `--run-dir` change it for one run.
+The arguments of `@task(...)` are those of `TrainerConfig`. `--epochs`, `--seed` and `--run-dir` override them.
 """
 
 from hookline import PluginManager
@@ -17,6 +17,6 @@ from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerCo
     rollout=RolloutConfig(num_environments=8, steps_per_rollout=200, minibatches=8, update_epochs=5),
 )
 def pendulum(config: TrainerConfig, plugins: PluginManager) -> Trainer:
-    """PPO on Pendulum-v1. An episode counts as a success when it costs less than 200."""
+    """PPO on Pendulum-v1. An episode is a success if its return is above -200."""
     lessons = [Lesson("swing-up", "Pendulum-v1", success_above=-200.0)]
     return Trainer(config, CurriculumConfig(lessons, micro_eval_frequency=None, eval_frequency=None), plugins=plugins)

@@ -1,9 +1,9 @@
-"""A verifier of your own, beside those that are installed: responses must not give away a phone number.
+"""A verifier of your own, in addition to the installed ones: responses must not contain a phone number.
 
     python examples/custom_verifier.py
 
-In a distribution, the entry point `verify-privacy = "my_package:PrivacyVerifier"` is all that it takes to have every
-run's rollouts judged by it, and to toggle it with `-p no:verify-privacy`.
+In a distribution, the entry point `verify-privacy = "my_package:PrivacyVerifier"` adds it to every run.
+`-p no:verify-privacy` disables it.
 """
 
 import re
@@ -27,7 +27,7 @@ EPISODES = [
 
 
 class PrivacyVerifier(TextVerifier):
-    """FAIL for a response with a phone number in it, whatever the other verifiers say."""
+    """FAIL for a response with a phone number."""
 
     name = "privacy"
 
@@ -49,7 +49,7 @@ def main() -> None:
     for verdict, episodes in (("accepted", accepted), ("rejected", rejected)):
         for episode in episodes:
             print(f"{verdict}: {episode['response']}")
-            print(f"    {episode['verification_message'] or 'nothing to object to'}")
+            print(f"    {episode['verification_message'] or 'passed'}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rewards, verification and filtering of episodes, without any training around it.
+"""Rewards, verification and filtering of episodes, without training.
 
 python examples/integrated_reward_example.py
 """
@@ -65,7 +65,7 @@ def both_together() -> None:
 def in_one_call() -> None:
     config = IntegratedRewardConfig(reward_config=REWARDS, verification_threshold=0.5, strict_filtering=False)
     _, accepted, _, metrics = process_episodes_with_quality_control(EPISODES, config)
-    print(f"leniently: accepted {len(accepted)}, acceptance rate {metrics['acceptance_rate']:.2f}")
+    print(f"lenient: accepted {len(accepted)}, acceptance rate {metrics['acceptance_rate']:.2f}")
 
 
 if __name__ == "__main__":

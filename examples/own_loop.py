@@ -1,9 +1,9 @@
-"""A plain PyTorch loop, with every installed plugin for ten added lines: those with a mark at their end.
+"""A plain PyTorch loop that runs all installed plugins. It needs the few lines that are marked with `# +`.
 
     python examples/own_loop.py [RUN_DIR]
 
-With the metrics, checkpoint and status plugins installed the run's folder then holds `stats.sqlite`, checkpoints and
-`status.json`. Nothing of the loop is Hookline's: take the marked lines away and it is what it was.
+With the metrics, checkpoint and status plugins installed, the run's folder then has `stats.sqlite`, checkpoints and
+`status.json`. Without the marked lines it is the same loop, without Hookline.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Rollouts of two worker processes, rewarded and filtered as a whole buffer.
+"""Collects rollouts with two workers, then rewards and filters the whole buffer.
 
 python examples/rollout_integration_example.py
 """
@@ -12,7 +12,7 @@ QUESTIONS = {"What is ML?": "machine learning", "What is RL?": "reinforcement le
 
 
 class QuestionEnvironment:
-    """One question an episode; the reference answer and its length go along for the rewards and verifiers."""
+    """One question per episode. The info has the reference answer and its length, for rewards and verifiers."""
 
     def reset(self, *, seed=None):
         self.question = random.Random(seed).choice(sorted(QUESTIONS))
@@ -23,7 +23,7 @@ class QuestionEnvironment:
 
 
 class GuessingPolicy:
-    """Knows one of the answers."""
+    """Always gives the same answer, which is right for one of the questions."""
 
     def __call__(self, question):
         return "Machine learning.", {"logprob": -0.4}

@@ -1,10 +1,10 @@
-"""Supervised fine-tuning that a TAO-like system watches: its status by HTTP, and by `status.json`.
+"""Supervised fine-tuning that reports its status to a TAO-like system, by HTTP and in `status.json`.
 
     python examples/tao_sft_example.py [RUN_DIR]
 
-A server stands in for TAO on loopback. The functions tell it of the experiment as it goes; the status plugin, which is
-installed with them, keeps `status.json` in the run's folder. A server that is slow, hangs or dies would not slow down
-the training: what it has not taken waits on disk.
+A server on loopback stands in for TAO. The functions report the experiment to it, and the status plugin writes
+`status.json` to the run's folder. A server that is slow, hangs or dies does not slow training: messages that it has not
+accepted are kept on disk.
 """
 
 import json
@@ -59,12 +59,12 @@ if __name__ == "__main__":
         train(f"http://127.0.0.1:{server.server_port}/api/status", run_dir)
         until = time.monotonic() + 30
         while not any(status_of(message) == "SUCCESS" for message in list(RECEIVED)) and time.monotonic() < until:
-            time.sleep(0.01)  # the last messages are under way
+            time.sleep(0.01)  # the last messages are still being sent
         server.shutdown()
-    print("TAO was told by HTTP:")
+    print("TAO received by HTTP:")
     for message in RECEIVED:
         if "phase" in message:
             print(f"  {message['timestamp'][11:23]} {message['phase']:22} {status_of(message) or ''}")
-    print(f"and by {run_dir / 'status.json'}:")
+    print(f"and {run_dir / 'status.json'} has:")
     for entry in json.loads((run_dir / "status.json").read_text()):
         print(f"  {entry['date'][11:19]} {entry['status']:8} {entry['message']}")

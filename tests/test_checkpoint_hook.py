@@ -16,11 +16,12 @@ import hookline_hookspecs
 torch = pytest.importorskip("torch")
 pytest.importorskip("jax")
 
+import gymnasium  # noqa: E402
 import safetensors.torch  # noqa: E402
 
 from hookline import hookimpl  # noqa: E402
 from hookline.policies import Discrete, MLPPolicy  # noqa: E402
-from hookline.rollout import Curriculum, CurriculumConfig  # noqa: E402
+from hookline.rollout import Curriculum, CurriculumConfig, Lesson  # noqa: E402
 from hookline.training import RolloutConfig, Trainer, TrainerConfig, TrainerHook  # noqa: E402
 from hookline_checkpoint import CheckpointHook, CheckpointManager  # noqa: E402
 from hookline_evaluation import EvaluationConfig, EvaluationHook  # noqa: E402
@@ -110,11 +111,32 @@ def test_on_training_start_loads_by_hand_what_a_run_loads_by_itself(tmp_path: Pa
     assert hook.on_training_start(trainer.state) is None
 
 
-def test_the_documents_example_runs_with_all_three_hooks(tmp_path: Path) -> None:
+class MettaAgent(torch.nn.Module):  # type: ignore[misc]
+    """A policy as the document makes it: from an environment, with a forward of its own and no method of ours."""
+
+    def __init__(self, env: Any, system_cfg: Any, agent_cfg: Any) -> None:
+        super().__init__()
+        self.env = env
+        width = agent_cfg.hidden
+        self.encoder = torch.nn.Sequential(torch.nn.Linear(env.observation_space.shape[0], width), torch.nn.ReLU())
+        self.actor = torch.nn.Linear(width, int(env.action_space.n))
+        self.critic = torch.nn.Linear(width, 1)
+        self.to(system_cfg.device)
+
+    def forward(self, obs: Any) -> tuple[Any, Any]:
+        x = self.encoder(obs)
+        return self.actor(x), self.critic(x)
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "gymnasium:CartPole-v1"])
+def test_the_documents_example_runs_as_one_piece(tmp_path: Path, environment: str) -> None:
     config = configuration(2, False, tmp_path / "run")
-    config.curriculum = CurriculumConfig()  # type: ignore[attr-defined]
+    config.curriculum = CurriculumConfig([Lesson("cartpole", environment)])  # type: ignore[attr-defined]
     config.evaluation = EvaluationConfig(every=1, n_examples=2)  # type: ignore[attr-defined]
     config.verbose = False  # type: ignore[attr-defined]
+    env = gymnasium.make("CartPole-v1")
+    system_cfg, agent_cfg = SimpleNamespace(device="cpu"), SimpleNamespace(hidden=8)
+    checkpoint_manager, wandb_run, timer = CheckpointManager(), None, None
 
     class Client:
         def __init__(self) -> None:
@@ -123,9 +145,12 @@ def test_the_documents_example_runs_with_all_three_hooks(tmp_path: Path) -> None
         def record(self, step: int, epoch: int | None, numbers: Any) -> None:
             self.names.update(numbers)
 
-    def train(run_dir, config, checkpoint_manager, policy, wandb_run, stats_client, timer):  # type: ignore[no-untyped-def]
+    stats_client = Client()
+
+    def train(run_dir, config):  # type: ignore[no-untyped-def]
         # Initialize core training components
         curriculum = Curriculum(config.curriculum)
+        policy = MettaAgent(env, system_cfg, agent_cfg)
         trainer = Trainer(config, curriculum, policy)
 
         # Add hooks based on configuration
@@ -147,13 +172,15 @@ def test_the_documents_example_runs_with_all_three_hooks(tmp_path: Path) -> None
         trainer.train()
         return trainer, eval_hook
 
-    client, policy = Client(), MLPPolicy(4, Discrete(2), hidden=(8,))
-    trainer, eval_hook = train(tmp_path / "run", config, CheckpointManager(), policy, None, client, None)
+    trainer, eval_hook = train(tmp_path / "run", config)
     trainer.plugins.close()
     assert not trainer.plugins.faults
-    assert trainer.state.latest_checkpoint_path is not None
     assert eval_hook.get_eval_scores().epoch == 1
-    assert client.names >= {"train/loss", "rollout/steps", "eval/cartpole/mean_reward", "run/completed"}
+    names = stats_client.names
+    assert names >= {"train/loss", "rollout/steps", "eval/cartpole/mean_reward", "run/completed"}
+    saved = safetensors.torch.load_file(trainer.state.latest_checkpoint_path / "policy.safetensors")
+    assert {name: value.tolist() for name, value in saved.items()} == weights(trainer)
+    assert "encoder.0.weight" in saved
 
 
 # -- subclasses, as a reader of the document writes them ---------------------------------------------------------------

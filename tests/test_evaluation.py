@@ -70,13 +70,14 @@ def test_a_run_with_evaluation_ends_with_the_weights_of_one_without(make: Any, t
             trainer = make(plugins, epochs=2)
             trainer.state.run_dir = tmp_path if evaluated else None
             if evaluated:
-                add_evaluation(plugins, micro_every=1, micro_n_examples=4, n_examples=4, greedy=False, replays=1)
+                sizes = {"n_examples": 4, "micro_n_examples": 4, "replays": 1}
+                add_evaluation(plugins, every_steps=1, micro_every=1, greedy=False, **sizes)
             trainer.train()
             weights.append(trainer.policy.state_dict())
             assert bool(trainer.state.eval_scores) == evaluated
     for name, value in weights[0].items():
         assert torch.equal(value, weights[1][name]), name
-    assert list((tmp_path / "replays").iterdir())
+    assert len(list((tmp_path / "replays").glob("*.jsonl"))) == trainer.state.step
 
 
 def careless_checker(problem: TextProblem, response: str) -> float:
@@ -192,7 +193,7 @@ def test_a_supervised_run_is_told_once_that_nobody_evaluates(
     said = [record for record in caplog.records if record.name == "hookline.evaluation"]
     (record,) = said
     assert record.levelname == "INFO"
-    assert "since no plugin gave scores in evaluate_policy" in record.message
+    assert "since no plugin returned scores from evaluate_policy" in record.message
     assert state.eval_scores == {}
 
 
@@ -277,6 +278,15 @@ def test_the_evaluation_hook_has_the_documents_base_and_signature_and_can_be_ove
         trainer.train()
     assert calls == [(hook, None), (hook, 1), (hook, 1)]
     assert hook.get_eval_scores().epoch == 2  # the end of the run
+
+
+def test_the_evaluation_hook_goes_by_steps_too(hookline_events: EventRecorder, hookline_manager: PluginManager) -> None:
+    trainer = control(hookline_manager, epochs=2)
+    config = EvaluationConfig(every_steps=3, n_examples=2, replays=0)
+    trainer.add_hook(EvaluationHook(config, trainer.worker.curriculum))
+    steps = trainer.train().step
+    evaluated = [event.arguments["state"].step for event in hookline_events.of("on_evaluation_end")]
+    assert evaluated == sorted({*range(3, steps + 1, 3), steps})
 
 
 def test_what_is_put_in_the_place_of_evaluate_lesson_is_what_the_plugin_publishes() -> None:

@@ -20,6 +20,7 @@ RUN = {
     "custom_verifier.py": ([sys.executable, "{file}"], "privacy: gives away a phone number"),
     "custom_task.py": (["hookline", "train", "{file}:pendulum", "--epochs", "1"], "pendulum"),
     "integrated_reward_example.py": ([sys.executable, "{file}"], "accepted 2 of 4; mean reward 0.48"),
+    "own_policy.py": ([sys.executable, "{file}", "9"], "trained: body.0.weight, body.0.bias"),
     "rollout_integration_example.py": ([sys.executable, "{file}"], "32 episodes, 18 accepted, 14 rejected"),
 }
 

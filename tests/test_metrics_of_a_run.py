@@ -20,7 +20,7 @@ from hookline.hooks import MetricsHook as WorkerMetricsHook
 from hookline.rollout import Curriculum, CurriculumConfig, Lesson
 from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig, TrainerHook
 from hookline_metrics import Metrics, MetricsHook, Options
-from hookline_metrics.reading import RunReader
+from hookline_metrics.run_reader import RunReader
 
 SMALL = RolloutConfig(num_environments=4, steps_per_rollout=32, minibatches=2, update_epochs=1)
 

@@ -31,7 +31,7 @@ def test_the_loop_learns_and_leaves_what_plugins_make_of_it(tmp_path: Path) -> N
     assert len(losses) >= 12 * 16
     assert losses[-1] < losses[0]
     assert json.loads((folder / "status.json").read_text())
-    assert (folder / "checkpoints" / "epoch-000010" / "manifest.json").exists()
+    assert (folder / "checkpoints" / "epoch-000009" / "manifest.json").exists()
     assert printed.count("epoch") == 12
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from hookline import hookimpl
-from hookline.training import SupervisedConfig, Trainer, TrainerConfig
+from hookline.training import LearnerConfig, SupervisedConfig, Trainer, TrainerConfig
 from hookline_checkpoint import CheckpointHook, CheckpointManager
 
 EXAMPLES = [{"tokens": [2 + (i * k) % 7 for k in range(3 + i % 3)]} for i in range(1, 13)]
@@ -30,10 +30,16 @@ class WithDropout(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(5)
         self.embedding = nn.Embedding.from_pretrained(torch.randn(10, 12, generator=generator), freeze=False)
+        torch.manual_seed(6)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(12, 12), nn.Tanh()) for _ in range(2))
         self.dropout = nn.Dropout(0.3)
+        self.unused = nn.Parameter(torch.ones(3))
 
     def forward(self, tokens):
-        return self.dropout(self.embedding(tokens)) @ self.embedding.weight.T
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.dropout(x) @ self.embedding.weight.T
 
 class Death:
     @hookimpl
@@ -45,13 +51,15 @@ rank = os.environ["RANK"]
 
 def train(folder, resume=False, dies=False):
     supervised = SupervisedConfig(batch_size=4)
-    config = TrainerConfig(epochs=5, run_dir=Path(folder), resume=resume, supervised=supervised)
+    learner = LearnerConfig(data_parallel=os.environ["KIND"])
+    config = TrainerConfig(epochs=5, run_dir=Path(folder), resume=resume, supervised=supervised, learner=learner)
     trainer = Trainer(config, policy=WithDropout(), dataset=EXAMPLES)
     trainer.add_hook(CheckpointHook(CheckpointManager(keep_last=9), checkpoint_interval=1, wandb_checkpoint_interval=0))
     if dies:
         trainer.add_hook(Death())
     trainer.train()
-    found = {"weights": trainer.policy.embedding.weight.tolist(), "step": trainer.state.step}
+    weights = {name: tensor.tolist() for name, tensor in trainer.policy.state_dict().items()}
+    found = {"weights": weights, "step": trainer.state.step}
     Path(f"{folder}-on-rank-{rank}.json").write_text(json.dumps(found))
 
 if os.environ["PART"] == "first":
@@ -67,7 +75,7 @@ ABORTED_AT_EXIT = "terminate called without an active exception"
 """Seen once: a rank that is done aborts while its interpreter shuts down."""
 
 
-def run(folder: Path, part: str, *, fails: bool = False) -> str:
+def run(folder: Path, part: str, kind: str, *, fails: bool = False) -> str:
     (folder / "program.py").write_text(PROGRAM)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "program.py"]
     result = subprocess.run(
@@ -77,7 +85,7 @@ def run(folder: Path, part: str, *, fails: bool = False) -> str:
         timeout=500,
         check=False,
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PART": part},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PART": part, "KIND": kind},
     )
     output = result.stdout + result.stderr
     assert (result.returncode != 0) is fails or ABORTED_AT_EXIT in output, output
@@ -88,23 +96,25 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.timeout(400)
-def test_ranks_resume_together_or_not_at_all(tmp_path: Path) -> None:
-    run(tmp_path, "first", fails=True)
-    assert names(tmp_path / "whole" / "checkpoints") == [f"epoch-00000{epoch}" for epoch in (1, 2, 3, 4)]
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_ranks_resume_together_or_not_at_all(tmp_path: Path, kind: str) -> None:
+    run(tmp_path, "first", kind, fails=True)
+    assert names(tmp_path / "whole" / "checkpoints") == [f"epoch-00000{epoch}" for epoch in range(5)]
     assert not (tmp_path / "elsewhere").exists(), "rank 1 has written something"
 
     shutil.copytree(tmp_path / "killed", tmp_path / "other")
     newest = max((tmp_path / "other" / "checkpoints").glob("epoch-*"))
     (newest / "manifest.json").unlink()
-    output = run(tmp_path, "different folders", fails=True)
+    output = run(tmp_path, "different folders", kind, fails=True)
     assert "the ranks do not start at the same point of the run (rank 0: epoch " in output
     assert "Give all of them the same folder" in output
 
-    run(tmp_path, "same folder")
+    run(tmp_path, "same folder", kind)
     outcomes = [
         json.loads((tmp_path / f"{name}.json").read_text())
         for name in ("whole-on-rank-0", "elsewhere-on-rank-1", "killed-on-rank-0", "killed-on-rank-1")
     ]
     assert outcomes[0]["step"] == 15
     assert outcomes.count(outcomes[0]) == 4
+    assert outcomes[0]["weights"]["unused"] == [1.0, 1.0, 1.0], "a parameter without a gradient has moved"

@@ -299,7 +299,7 @@ def test_no_secret_is_in_what_a_run_writes_sends_and_prints(project: Path, endpo
     assert "ValueError: refused ********" in result.stderr
     assert "Plugins with faults" in result.stderr
     assert "known: ********" in result.stderr
-    assert result.stderr.count("plugin 'leaky' has a secret in what it saves: it is left out of the checkpoint") == 1
+    assert result.stderr.count("plugin 'leaky' has a secret in its saved state: it is left out of the checkpoint") == 1
     assert "LookupError: ********" in result.stderr
 
 

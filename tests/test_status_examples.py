@@ -23,7 +23,7 @@ def run(name: str, cwd: Path) -> str:
 def test_custom_loggers_and_hooks(tmp_path: Path) -> None:
     printed = run("custom_loggers_and_hooks.py", tmp_path)
     assert "training Transformer for 32 steps" in printed
-    assert "half of the way, in epoch 1" in printed
+    assert "half way, in epoch 1" in printed
     assert printed.count("validation loss") == 2
     assert "received 34 statuses, the last of step 32" in printed
     events = dict(reversed(line.split(" x ")) for line in printed.splitlines() if " x " in line)
@@ -39,7 +39,7 @@ def test_custom_loggers_and_hooks(tmp_path: Path) -> None:
 
 def test_tao_sft_example(tmp_path: Path) -> None:
     printed = run("tao_sft_example.py", tmp_path)
-    by_http, by_file = printed.split("and by runs/tao-sft-example/status.json:\n")
+    by_http, by_file = printed.split("and runs/tao-sft-example/status.json has:\n")
     assert by_http.splitlines()[1].split()[1:] == ["pre_training", "STARTED"]
     assert by_http.splitlines()[-1].split()[1:] == ["post_training", "SUCCESS"]
     assert [line.split()[1] for line in by_file.splitlines()] == ["STARTED", *["RUNNING"] * 4, "SUCCESS"]

@@ -121,7 +121,7 @@ def test_hooks_shows_all_about_one_event(capsys: pytest.CaptureFixture[str]) -> 
     for line in (
         "log_metrics(report_data, step)",
         "Kind: notify (results are ignored)",
-        "Clock: step",
+        "Clock: step (steps that are complete)",
         "Scope: driver (rank 0 only)",
         "Emitted by: trainer.",
     ):

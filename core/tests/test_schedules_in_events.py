@@ -1,5 +1,6 @@
 """Schedules on implementations, with clocks that jump, stand still and go back."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 from hookline import PluginManager
 from hookline.plugin_manager import PluginError
+from hookline.plugin_manager.events import Event
 from hookline.plugin_manager.manager import Overrides
-from hookline_hookspecs import At, Cycle, Every, HookContext, Rollout, TrainerState, hookimpl
+from hookline_hookspecs import At, Cycle, Every, HookContext, Rollout, Schedule, TrainerState, hookimpl
 
 
 class Watcher:
@@ -79,10 +81,10 @@ def test_a_second_run_with_the_same_manager_starts_its_clocks_anew(hookline_mana
     watcher = Watcher()
     hookline_manager.register(watcher)
     emit_steps(hookline_manager, (5, 10))
-    hookline_manager.set_clocks(epoch=-1)
+    hookline_manager.set_clocks(epoch=0)
     emit_steps(hookline_manager, (10,))
     assert watcher.seen == [10]
-    hookline_manager.set_clocks(step=-1)
+    hookline_manager.set_clocks(step=0)
     emit_steps(hookline_manager, (10,))
     assert watcher.seen == [10, 10]
 
@@ -120,7 +122,7 @@ def test_combined_schedules_are_due_on_the_ticks_they_share_or_either_has(hookli
         hookline_manager.emit.on_epoch_start(state=state)
         hookline_manager.emit.on_train_phase_end(state=state)
         hookline_manager.emit.on_epoch_end(state=state)
-    assert seen == {"either": [1, 4, 8, 12], "both": [12], "cycle": [0, 3, 5, 8, 10]}
+    assert seen == {"either": [0, 3, 7, 11], "both": [12], "cycle": [2, 4, 7, 9, 12]}
 
 
 def test_rollout_events_count_by_the_workers_step_and_reports_by_their_own(hookline_manager: PluginManager) -> None:
@@ -161,7 +163,7 @@ def test_a_scheduled_wrapper_takes_part_only_when_due(hookline_manager: PluginMa
     hookline_manager.register(Inside())
     for epoch in range(3):
         hookline_manager.emit.on_epoch_end(state=TrainerState(epoch=epoch))
-    assert log == ["inside 0", "inside 1", "before 2", "inside 2", "after 2"]
+    assert log == ["inside 0", "before 1", "inside 1", "after 1", "inside 2"]
 
 
 def test_config_can_replace_the_schedules_of_a_plugin(hookline_manager: PluginManager) -> None:
@@ -185,3 +187,65 @@ def test_a_schedule_on_an_event_without_a_clock_is_an_error(hookline_manager: Pl
 
     with pytest.raises(PluginError, match="plugin 'Confused': pre_training has a schedule, but the event has no clock"):
         hookline_manager.register(Confused())
+
+
+CLOCKED = [event for event in PluginManager().events.values() if event.clock != "none"]
+
+
+def emissions(event: Event, count: int) -> list[dict[str, Any]]:
+    """The event's arguments in a run of so many epochs, steps or rollouts, as the trainer and the worker emit it."""
+    # `state.epoch` is the epoch under way; steps and rollouts are counted when they end.
+    first = 0 if event.clock == "epoch" or event.starts else 1
+    return [
+        {
+            **dict.fromkeys(event.arguments),
+            **({"state": TrainerState(epoch=tick, step=tick)} if "state" in event.arguments else {}),
+            **({"context": HookContext(step=tick)} if "context" in event.arguments else {}),
+            **({"step": tick} if "step" in event.arguments else {}),
+        }
+        for tick in range(first, first + count)
+    ]
+
+
+class Numbered:
+    """Notes which emission it is called in."""
+
+    def __init__(self, event: Event, schedule: Schedule) -> None:
+        self.now = 0
+        self.called: list[int] = []
+        self.call = hookimpl(specname=event.name, schedule=schedule)(lambda: self.called.append(self.now))
+
+
+def calls(event: Event, schedule: Schedule, emitted: Iterable[int], complete: int = 0) -> list[int]:
+    """In which of the emissions of a run a scheduled implementation is called; they are counted from 1."""
+    manager, plugin = PluginManager(), Numbered(event, schedule)
+    manager.register(plugin)
+    manager.set_clocks(**{event.clock: complete})
+    run = emissions(event, 40)
+    for plugin.now in emitted:
+        getattr(manager.emit, event.name)(**run[plugin.now - 1])
+    return plugin.called
+
+
+@pytest.mark.parametrize("event", CLOCKED, ids=lambda event: event.name)
+def test_every_three_of_seven_is_after_the_third_and_the_sixth(event: Event) -> None:
+    expected = [4, 7] if event.starts else [3, 6]  # the start of the fourth has three before it
+    assert calls(event, Every(3), range(1, 8)) == expected
+    assert calls(event, Every(1), range(1, 8)) == list(range(2 if event.starts else 1, 8))
+    assert calls(event, Every(3, start=-1), range(1, 8)) == [1, *expected] if event.starts else expected
+
+
+@pytest.mark.parametrize("complete", range(8))
+@pytest.mark.parametrize("event", CLOCKED, ids=lambda event: event.name)
+def test_a_run_resumed_anywhere_calls_what_the_whole_run_calls(event: Event, complete: int) -> None:
+    for schedule in (Every(3), Cycle(3, [0, 1]), At([4])):
+        whole = calls(event, schedule, range(1, 8))
+        before = calls(event, schedule, range(1, complete + 1))
+        assert before + calls(event, schedule, range(complete + 1, 8), complete) == whole
+
+
+@given(st.sampled_from(CLOCKED), st.sets(st.integers(1, 40)).map(sorted), st.integers(1, 12))
+def test_a_clock_that_jumps_calls_once_for_all_that_was_passed(event: Event, emitted: list[int], every: int) -> None:
+    ticks = [number - 1 if event.starts else number for number in emitted]
+    expected = [n for n, a, b in zip(emitted, [0, *ticks], ticks, strict=False) if b // every > a // every]
+    assert calls(event, Every(every), emitted) == expected

@@ -1,4 +1,4 @@
-"""What is logged and printed of errors: without secrets, and whatever an error's own methods do."""
+"""Errors are logged and printed without secrets, even if their own methods raise."""
 
 from __future__ import annotations
 

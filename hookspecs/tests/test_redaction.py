@@ -1,4 +1,4 @@
-"""Secrets do not come through."""
+"""Secrets are redacted in data and text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline_hookspecs.redaction import (
+    MIN_SECRET_LENGTH,
     REDACTED,
-    SHORTEST_SECRET,
     forget_secrets,
     redact,
     redact_arguments,
@@ -272,9 +272,9 @@ def test_secrets_may_be_remembered_and_replaced_by_many_threads_at_once() -> Non
 # -- anything -----------------------------------------------------------------------------------------------------
 
 SECRETS = (
-    st.text(min_size=SHORTEST_SECRET, max_size=30)
+    st.text(min_size=MIN_SECRET_LENGTH, max_size=30)
     .map(str.strip)
-    .filter(lambda text: len(text) >= SHORTEST_SECRET and text.strip("*") and not text.isdecimal())
+    .filter(lambda text: len(text) >= MIN_SECRET_LENGTH and text.strip("*") and not text.isdecimal())
 )
 DATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),

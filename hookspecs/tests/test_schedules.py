@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline_hookspecs import At, Cycle, Every, Interval, Schedule
+from hookline_hookspecs import At, Cycle, Every, Schedule, Watch
 
 HORIZON = 300
 
@@ -91,9 +91,31 @@ def test_a_schedule_combines_with_schedules_only() -> None:
         Every(2) | "ten"  # type: ignore[operator]
 
 
-@given(st.integers(1, 40), st.sets(st.integers(0, HORIZON), min_size=1).map(sorted))
-def test_an_interval_is_due_once_for_all_multiples_that_were_passed(n: int, epochs: list[int]) -> None:
-    interval = Interval(n)
-    asked = [-1 if epochs[0] == 0 else epochs[0] - 1, *epochs]
-    expected = [any(tick % n == 0 and tick > 0 for tick in range(a + 1, b + 1)) for a, b in pairwise(asked)]
-    assert [interval.is_due(epoch) for epoch in epochs] == expected
+@given(schedules, st.integers(0, 100))
+def test_a_schedule_holds_the_ticks_of_its_definition(schedule: Schedule, tick: int) -> None:
+    assert (tick in schedule) == holds(schedule, tick)
+
+
+@given(schedules, st.sets(st.integers(0, HORIZON), min_size=1).map(sorted), st.integers(0, HORIZON))
+def test_a_watch_is_due_once_for_all_ticks_that_were_passed(
+    schedule: Schedule, looks: list[int], complete: int
+) -> None:
+    """A new run looks at 0 or later; a resumed one where the other was interrupted, with what is complete seen."""
+    watch, resumed = Watch(schedule), Watch(schedule, complete)
+    first = [0] if looks[0] == 0 else range(1, looks[0] + 1)
+    passed = [first, *(range(a + 1, b + 1) for a, b in pairwise(looks))]
+    expected = [any(holds(schedule, tick) for tick in ticks) for ticks in passed]
+    assert [watch.is_due(now) for now in looks] == expected
+    later = [complete, *(now for now in looks if now > complete)]
+    expected = [any(holds(schedule, tick) for tick in range(a + 1, b + 1)) for a, b in pairwise(later)]
+    assert [resumed.is_due(now) for now in later[1:]] == expected
+
+
+def test_a_clock_that_went_back_is_looked_at_anew() -> None:
+    watch = Watch(10)
+    assert [watch.is_due(now) for now in (98, 100, 40, 45, 51)] == [True, True, True, False, True]
+
+
+def test_a_watch_without_a_schedule_is_never_due() -> None:
+    watch = Watch(None)
+    assert not any(watch.is_due(now) for now in (0, 1, 10, 5, 10**9))

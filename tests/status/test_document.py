@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("torch")
 
 from hookline.launcher import HOOK_NAMES
-from hookline_status.deliveries import close_deliveries
+from hookline_status.functions import close_deliveries
 
 CUSTOM_LOGGER_SIGNATURE = '''
 def custom_logger_fn(report_data: Dict[str, Any], step: int) -> None:

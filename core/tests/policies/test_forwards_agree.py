@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.policies import Continuous, Discrete, MLPPolicy, TransformerPolicy, mlp_jax, to_jax, transformer_jax
+from hookline.policies import Continuous, Discrete, MLPPolicy, TransformerPolicy, actions_jax, to_jax, transformer_jax
+from hookline.policies.forward_torch import control_policy
 
 TOLERANCE = 1e-5
 
@@ -33,10 +34,12 @@ def mlp_difference(policy: MLPPolicy, weights: dict[str, np.ndarray], module: to
     else:
         actions = generator.standard_normal((16, policy.actions.size)).astype(np.float32)
     arrays = to_jax(weights)
-    outputs, values = mlp_jax.forward(policy, arrays, obs)
-    logprobs = mlp_jax.log_prob(policy, arrays, outputs, actions)
+    outputs, values = policy.jax_forward(arrays, obs)
+    logprobs = actions_jax.log_prob(policy.actions, arrays, outputs, actions)
     with torch.no_grad():
-        torch_logprobs, _, torch_values = module.evaluate_actions(torch.from_numpy(obs), torch.from_numpy(actions))
+        torch_logprobs, _, torch_values = control_policy(module).evaluate_actions(
+            torch.from_numpy(obs), torch.from_numpy(actions)
+        )
     assert values.shape == torch_values.shape == (16,)
     return max(
         float(np.abs(np.asarray(logprobs) - torch_logprobs.numpy()).max()),
@@ -83,7 +86,7 @@ def test_the_mlp_agrees_on_weights_that_torch_has_trained(actions: Discrete | Co
     for _ in range(50):
         obs = torch.randn(64, 4, generator=generator)
         taken = (obs[:, 0] > 0).long() if isinstance(actions, Discrete) else obs[:, :2].sin()
-        logprobs, entropy, values = module.evaluate_actions(obs, taken)
+        logprobs, entropy, values = control_policy(module).evaluate_actions(obs, taken)
         loss = -logprobs.mean() - 0.01 * entropy.mean() + (values - obs.sum(1)).square().mean()
         optimizer.zero_grad()
         loss.backward()

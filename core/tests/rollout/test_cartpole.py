@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hookline.policies import MLPPolicy, mlp_jax, to_jax
+from hookline.policies import MLPPolicy, actions_jax, to_jax
+from hookline.policies.actor_jax import next_values_of
 from hookline.rollout.environments import cartpole
 from hookline.rollout.environments.cartpole import CARTPOLE, CartPoleState
-from hookline.rollout.runners.jax_runner import play_episodes
-from hookline.rollout.runners.jax_scan import next_values_of, scan_rollout, start_copies
+from hookline.rollout.runners.jax_runner import STRETCH, play_episodes, play_scanned
+from hookline.rollout.runners.jax_scan import scan_rollout, start_copies
 
 KEY = jax.random.key(0)
 
@@ -110,7 +113,7 @@ def test_what_follows_a_cut_is_valued_and_what_follows_an_end_is_not(policy: MLP
     for t in range(32):
         state = CartPoleState(record["obs"][t], record["lengths"][t] - 1)
         true_next = step(KEY, state, record["actions"][t]).obs
-        value = mlp_jax.critic(policy, weights, true_next)
+        value = policy.jax_forward(weights, true_next)[1]
         expected = np.where(record["terminated"][t], 0.0, value)
         np.testing.assert_allclose(record["next_values"][t], expected, atol=1e-5)
     after_cut = record["values"][1:][cut[:-1]]
@@ -126,9 +129,10 @@ def test_an_end_that_is_also_a_cut_counts_as_an_end(policy: MLPPolicy) -> None:
 
 def test_an_episode_is_played_once_to_its_end_in_an_evaluation(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights())
-    played = play_episodes(
-        CARTPOLE, policy, weights, KEY, episodes=8, max_episode_steps=None, step_limit=1000, greedy=True
+    play_on = partial(
+        play_scanned, environment=CARTPOLE, policy=policy, weights=weights, key=KEY, max_episode_steps=None, greedy=True
     )
+    played = play_episodes(CARTPOLE, KEY, play_on, episodes=8, stretch=STRETCH, step_limit=1000)
     assert played.ended.all()
     assert ((played.returns >= 5) & (played.returns <= 500)).all()
     assert (played.lengths == played.returns).all()
@@ -139,17 +143,17 @@ def test_what_is_recorded_of_an_episode_is_what_was_played_however_long_it_is() 
     # Pushes against the pole's fall, and so keeps it up for more steps than one scan has.
     balancing = {"actor.0.weight": [[0.1, 0.5, 2.0, 1.0]], "actor.1.weight": [[-9.0], [9.0]]}
     weights = policy.initial_weights() | {name: np.asarray(own, np.float32) for name, own in balancing.items()}
-    played = play_episodes(
-        CARTPOLE,
-        policy,
-        to_jax(weights),
-        KEY,
-        episodes=6,
+    play_on = partial(
+        play_scanned,
+        environment=CARTPOLE,
+        policy=policy,
+        weights=to_jax(weights),
+        key=KEY,
         recorded=3,
         max_episode_steps=None,
-        step_limit=1000,
         greedy=True,
     )
+    played = play_episodes(CARTPOLE, KEY, play_on, episodes=6, stretch=STRETCH, step_limit=1000)
     assert played.lengths[:3].min() > 128
     assert played.record["obs"].shape[1:] == (3, 4)
     step = jax.jit(jax.vmap(cartpole.step, in_axes=(None, 0, 0)))
@@ -164,8 +168,8 @@ def test_the_logprobs_of_a_rollout_are_those_of_its_actions(policy: MLPPolicy) -
     weights = to_jax(policy.initial_weights(2))
     copies = start_copies(CARTPOLE, KEY, 8)
     _, record = scan_rollout(CARTPOLE, policy, weights, copies, KEY, steps=128, max_episode_steps=None)
-    outputs, values = mlp_jax.forward(policy, weights, record["obs"])
+    outputs, values = policy.jax_forward(weights, record["obs"])
     np.testing.assert_allclose(
-        mlp_jax.log_prob(policy, weights, outputs, record["actions"]), record["logprobs"], atol=1e-6
+        actions_jax.log_prob(policy.actions, weights, outputs, record["actions"]), record["logprobs"], atol=1e-6
     )
     np.testing.assert_allclose(values, record["values"], atol=1e-6)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from hookline.policies import Continuous, Discrete, mlp_jax, to_jax
+from hookline.policies import Continuous, Discrete, PolicyError, to_jax
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.errors import LessonError, RolloutError, UnknownEnvironmentError, UnsupportedSpaceError
 from hookline.session import Terminated
@@ -75,7 +75,7 @@ def test_a_cut_is_bootstrapped_and_an_end_is_not() -> None:
         weights = worker.policy.initial_weights(5)
         worker.update_weights(weights, 1)
         arrays = worker.rollout().arrays
-    values_of_cells = np.asarray(mlp_jax.critic(worker.policy, to_jax(weights), np.eye(5, dtype=np.float32)))
+    values_of_cells = np.asarray(worker.policy.jax_forward(to_jax(weights), np.eye(5, dtype=np.float32))[1])
     cells = arrays["obs"].argmax(-1)
     next_cells = np.maximum(0, cells + np.where(arrays["actions"] == 1, 1, -1))
     expected = np.where(arrays["terminated"], 0.0, values_of_cells[next_cells])
@@ -262,5 +262,5 @@ def test_what_is_no_environment_is_an_error_that_says_what_is() -> None:
 
 def test_lessons_that_one_policy_cannot_play_are_an_error_that_names_the_lesson() -> None:
     lessons = [Lesson("cart"), Lesson("swing", "Pendulum-v1")]
-    with pytest.raises(RolloutError, match="lesson 'swing': environment 'Pendulum-v1' gives observations of size 3"):
+    with pytest.raises(PolicyError, match="lesson 'swing': environment 'Pendulum-v1' gives observations of size 3"):
         RolloutWorker(RolloutWorkerConfig(CurriculumConfig(lessons), num_environments=1))

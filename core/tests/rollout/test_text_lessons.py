@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from hookline.policies import MLPPolicy, TransformerPolicy
+from hookline.policies import MLPPolicy, PolicyError, TransformerPolicy
 from hookline.policies.actions import Discrete
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
-from hookline.rollout.errors import CurriculumError, LessonError, RolloutError, UnknownEnvironmentError
+from hookline.rollout.errors import CurriculumError, LessonError, UnknownEnvironmentError
 from hookline.rollout.text import (
     ArithmeticProblems,
     CharacterTokenizer,
@@ -172,12 +172,17 @@ def test_a_character_outside_of_the_alphabet_is_an_error_that_shows_it() -> None
 
 def test_a_text_lesson_needs_a_transformer_with_the_tokenizers_vocabulary() -> None:
     config = RolloutWorkerConfig(CurriculumConfig([sums()]), policy=MLPPolicy(4, Discrete(2)))
-    with pytest.raises(RolloutError, match="lesson 'sums' is a text lesson and needs a TransformerPolicy"):
+    with pytest.raises(
+        PolicyError,
+        match=r"lesson 'sums' is a text lesson and needs a policy with jax_prefill\(\) and jax_decode\(\), and MLPP",
+    ):
         RolloutWorker(config)
     config = RolloutWorkerConfig(CurriculumConfig([sums()]), policy=TransformerPolicy(5))
-    with pytest.raises(RolloutError, match="lesson 'sums': the tokenizer has 98 tokens, the policy 5"):
+    with pytest.raises(PolicyError, match="lesson 'sums': the tokenizer has 98 tokens, the policy 5"):
         RolloutWorker(config)
-    with pytest.raises(RolloutError, match="lesson 'cartpole': environment 'CartPole-v1' needs an MLPPolicy"):
+    with pytest.raises(
+        PolicyError, match=r"lesson 'cartpole': environment 'CartPole-v1' needs a policy with jax_forward\("
+    ):
         worker_for(sums(), Lesson())
 
 

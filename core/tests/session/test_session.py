@@ -93,16 +93,16 @@ def test_a_restored_run_goes_on_after_the_last_epoch_that_was_complete(
     plugin = Remembers()
     plugin.due = []
     hookline_manager.register(plugin)
-    with Session(hookline_manager, TrainerState(total_epochs=8)) as session:
-        assert list(session.epochs()) == [5, 6, 7]
+    with Session(hookline_manager, TrainerState(total_epochs=11)) as session:
+        assert list(session.epochs()) == [5, 6, 7, 8, 9, 10]
     (start,) = hookline_events.of("pre_training")
     assert start.arguments["report_data"] == {
-        "total_epochs": 8,
+        "total_epochs": 11,
         "total_steps": None,
         "start_epoch": 5,
         "start_step": 50,
     }
-    assert plugin.due == [5]
+    assert plugin.due == [9]
 
 
 def test_a_loop_that_raises_has_failed(hookline_manager: PluginManager, hookline_events: EventRecorder) -> None:

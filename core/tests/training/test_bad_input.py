@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hookline import PluginManager, hookimpl
-from hookline.policies import TransformerPolicy
+from hookline.policies import PolicyError, TransformerPolicy
 from hookline.testing import EventRecorder
 from hookline.training import SupervisedConfig, Trainer, TrainerConfig
 from hookline.training.errors import (
@@ -121,12 +121,14 @@ def test_a_dataset_needs_a_policy() -> None:
 
 
 def test_a_policy_that_is_no_policy_is_an_error() -> None:
-    with pytest.raises(TrainingError, match="the policy is a str; it must be a torch module, an MLPPolicy or"):
+    with pytest.raises(
+        TrainingError, match="the policy is a str; it must be a torch module, or a specification that makes one"
+    ):
         Trainer(policy="a good one", dataset=[{"tokens": [1, 2]}])
 
 
 def test_a_module_that_rollouts_cannot_be_made_of_is_an_error() -> None:
-    with pytest.raises(TrainingError, match="the policy is a Linear, of which rollouts cannot be made"):
+    with pytest.raises(PolicyError, match=r"a Linear: forward\(obs\) must return two tensors, \(logits, value\)"):
         Trainer(policy=nn.Linear(4, 2))
 
 

@@ -17,31 +17,31 @@ from hookline.training.ranks import Ranks
 from hookline.training.supervised_loop import Batches
 
 SUPERVISED = """
-import json, sys
+import json, os, sys
 from pathlib import Path
-import numpy as np
 from hookline import PluginManager, hookimpl
 from hookline.policies import TransformerPolicy
-from hookline.training import SupervisedConfig, Trainer, TrainerConfig
+from hookline.training import LearnerConfig, SupervisedConfig, Trainer, TrainerConfig
 
 EXAMPLES = [{"tokens": [2 + (i * k) % 7 for k in range(3 + i % 3)]} for i in range(1, 10)]
 
 def build(plugins=None, **config):
-    policy = TransformerPolicy(vocabulary=10, width=16, layers=1, heads=2, context=8)
-    # Nine examples in batches of four: the last batch leaves nothing for the second rank.
+    policy = TransformerPolicy(vocabulary=10, width=16, layers=2, heads=2, context=8)
+    # Nine examples in batches of four: the last batch leaves nothing for the second rank; nor does the last of five.
     supervised = SupervisedConfig(batch_size=4, validate_every=2, validate_at_start=True)
-    config = TrainerConfig(epochs=2, supervised=supervised, **config)
+    learner = LearnerConfig(data_parallel=os.environ.get("KIND", "ddp"), micro_batch_rows=1)
+    config = TrainerConfig(epochs=2, supervised=supervised, losses={"sft": {}, "kl": {}}, learner=learner, **config)
     config.optimizer.learning_rate = 0.01
-    return Trainer(config, policy=policy, dataset=EXAMPLES, validation_dataset=EXAMPLES[:3], plugins=plugins)
+    return Trainer(config, policy=policy, dataset=EXAMPLES, validation_dataset=EXAMPLES[:5], plugins=plugins)
 """
 
 
-def run(tmp_path: Path, program: str, *, ranks: int, expect_failure: bool = False) -> str:
+def run(tmp_path: Path, program: str, *, ranks: int, kind: str = "ddp", expect_failure: bool = False) -> str:
     """Run a program, under torchrun when it is for several ranks, and return what it printed."""
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(program))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path)}
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path), "KIND": kind}
     command = [sys.executable, *torchrun, str(script)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=environ)
     output = result.stdout + result.stderr
@@ -56,7 +56,6 @@ def read(tmp_path: Path, name: str) -> Any:
 CURVE = (
     SUPERVISED
     + """
-import os
 class Curve:
     def __init__(self): self.points = []
     @hookimpl
@@ -92,12 +91,19 @@ found = {"threads": threads, "curve": curve.points, "weights": {k: v.tolist() fo
 )
 
 
-def test_two_ranks_with_half_the_batch_each_have_the_curve_of_one(tmp_path: Path) -> None:
-    run(tmp_path, CURVE, ranks=2)
-    run(tmp_path, CURVE, ranks=1)
-    one = read(tmp_path, "rank-0-of-1.json")
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What one process finds that has all rows."""
+    folder = tmp_path_factory.mktemp("one")
+    run(folder, CURVE, ranks=1)
+    return read(folder, "rank-0-of-1.json")
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_two_ranks_with_half_the_batch_each_have_the_curve_of_one(tmp_path: Path, one: Any, kind: str) -> None:
+    run(tmp_path, CURVE, ranks=2, kind=kind)
     first, second = read(tmp_path, "rank-0-of-2.json"), read(tmp_path, "rank-1-of-2.json")
-    assert len(one["curve"]) == 6 + 4 * 2  # steps, and the one batch and the mean of four validations
+    assert len(one["curve"]) == 6 + 4 * 3  # steps, and the two batches and the mean of four validations
     assert first["curve"] == pytest.approx(one["curve"], abs=1e-5)
     assert second["curve"] == first["curve"]
     assert second["weights"] == first["weights"]
@@ -106,11 +112,104 @@ def test_two_ranks_with_half_the_batch_each_have_the_curve_of_one(tmp_path: Path
     assert (first["driver"], second["driver"]) == (2 + 6 + 4, 0)
     assert (first["everywhere"], second["everywhere"]) == (2, 2)
     # A thread of gloo's that outlives the run can abort the process, when the interpreter is gone before it is.
-    assert not [name for name in first["threads"] + second["threads"] if "gloo" in name]
+    # Weights in shards keep the group, and with it the threads.
+    assert kind == "fsdp2" or not [name for name in first["threads"] + second["threads"] if "gloo" in name]
 
 
 def _flat(values: Any) -> list[float]:
     return [number for value in values for number in _flat(value)] if isinstance(values, list) else [values]
+
+
+SHARDS = """
+import copy, json, os
+from pathlib import Path
+import torch
+from hookline import PluginManager
+from hookline.policies import Continuous, MLPPolicy
+from hookline.training import LearnerConfig, OptimizerConfig
+from hookline.training.errors import TrainingError
+from hookline.training.learner import Learner
+from hookline.training.losses.registry import build_losses
+from hookline.training.ranks import Ranks, join_ranks
+from hookline_hookspecs import TrainerState
+
+ranks = join_ranks(60)
+generator = torch.Generator().manual_seed(0)
+ALL = {name: torch.randn(7, generator=generator) for name in ("advantages", "returns", "values", "logprobs")}
+ALL |= {"obs": torch.randn(7, 3, generator=generator), "actions": torch.randn(7, 2, generator=generator)}
+# Three parts of two rows at most on one rank, and one on the other. Then nothing on the first.
+OWN = [[slice(0, 5), slice(5, 7)], [None, slice(0, 7)]]
+
+def learner_of(ranks, optimizer="adamw"):
+    policy = MLPPolicy(3, Continuous(2), (5,))
+    losses = build_losses({"ppo_actor": {"normalize_advantages": False}, "ppo_critic": {}}, PluginManager())
+    options = {"momentum": 0.9} if optimizer == "sgd" else {}
+    rates = OptimizerConfig(optimizer, learning_rate=0.1, max_grad_norm=0.1, options=options)
+    config = LearnerConfig(device="cpu", data_parallel="fsdp2", micro_batch_rows=2)
+    return Learner(policy.torch_module(policy.initial_weights(ranks.rank)), losses, rates, config, ranks)
+
+def rows(part):
+    return None if part is None else {name: tensor[part] for name, tensor in ALL.items()}
+
+def step(learner, number):
+    own = slice(0, 7) if learner.ranks.world_size == 1 else OWN[number][ranks.rank]
+    return learner.step(rows(own), TrainerState(step=number))
+
+alone, learner = learner_of(Ranks()), learner_of(ranks)
+alone.policy.load_state_dict(learner.weights())  # rank 0's on both
+metrics = [[step(one, number)["train/grad_norm"] for number in range(2)] for one in (alone, learner)]
+held = sum(parameter.to_local().numel() for parameter in learner.policy.parameters())
+learner.gather()
+found = {
+    "norms": metrics,
+    "held": held,
+    "size": sum(parameter.numel() for parameter in alone.policy.parameters()),
+    "alone": [tensor.tolist() for tensor in alone.policy.state_dict().values()],
+    "shards": [tensor.tolist() for tensor in learner.policy.state_dict().values()],
+}
+if ranks.rank == 0:
+    moments = [one.optimizer.state_dict()["state"] for one in (alone, learner)]
+    found["moments"] = [[own["exp_avg"].tolist() for own in state.values()] for state in moments]
+
+# A run that was saved whole goes on in shards.
+alone, learner = learner_of(Ranks(), "sgd"), learner_of(ranks, "sgd")
+alone.policy.load_state_dict(learner.weights())
+step(alone, 0)
+learner.policy.load_state_dict(alone.policy.state_dict())
+learner.optimizer.load_state_dict(copy.deepcopy(alone.optimizer.state_dict()))
+for one in (alone, learner):
+    step(one, 1)
+found["resumed"] = [[tensor.tolist() for tensor in one.weights().values()] for one in (alone, learner)]
+
+class RowMeans(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.ndim == 2:
+                self.state[parameter]["row_mean"] = parameter.grad.mean(1)
+
+other = learner_of(ranks, "__main__:RowMeans")
+step(other, 0)
+try:
+    other.gather()
+except TrainingError as error:
+    found["refused"] = str(error)
+(Path(os.environ["OUT"]) / f"rank-{ranks.rank}.json").write_text(json.dumps(found))
+"""
+
+
+def test_shards_take_the_steps_of_a_whole_policy_whatever_rows_each_rank_has(tmp_path: Path) -> None:
+    run(tmp_path, SHARDS, ranks=2)
+    first, second = read(tmp_path, "rank-0.json"), read(tmp_path, "rank-1.json")
+    for found in (first, second):
+        alone, shards = found["norms"]
+        assert shards == pytest.approx(alone, rel=1e-4)
+        assert _flat(found["shards"]) == pytest.approx(_flat(found["alone"]), abs=1e-5)
+        assert _flat(found["resumed"][1]) == pytest.approx(_flat(found["resumed"][0]), abs=1e-5)
+    assert _flat(first["moments"][1]) == pytest.approx(_flat(first["moments"][0]), abs=1e-6)
+    assert first["held"] + second["held"] == first["size"]
+    assert 0 < second["held"] <= first["held"] < 0.7 * first["size"]
+    assert "RowMeans keeps 'row_mean' in another shape than the parameter's" in first["refused"]
 
 
 DYING = (
@@ -135,9 +234,13 @@ trainer.train()
 )
 
 
-@pytest.mark.parametrize("trouble", ["os._exit(9)", "time.sleep(600)"], ids=["dies", "hangs"])
-def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: Path, trouble: str) -> None:
-    run(tmp_path, DYING.replace("TROUBLE", trouble), ranks=2, expect_failure=True)
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [("os._exit(9)", "ddp"), ("time.sleep(600)", "ddp"), ("time.sleep(600)", "fsdp2")],
+    ids=["dies", "hangs", "hangs with shards"],
+)
+def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: Path, trouble: str, kind: str) -> None:
+    run(tmp_path, DYING.replace("TROUBLE", trouble), ranks=2, kind=kind, expect_failure=True)
     message = read(tmp_path, "last-words-0.json")
     lost = "rank 0 of 2 lost the other ranks while adding up numbers: one has died, or did not answer in time"
     # torchrun may be quicker to end the survivor than the survivor to notice.
@@ -147,14 +250,15 @@ def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: 
 ROLLOUTS = """
 import json, os
 from pathlib import Path
+import torch.distributed
 from hookline import hookimpl
 from hookline.policies import Discrete, MLPPolicy
 from hookline.rollout import CurriculumConfig
-from hookline.training import RolloutConfig, Trainer, TrainerConfig
+from hookline.training import LearnerConfig, RolloutConfig, Trainer, TrainerConfig
 
 def build(epochs):
     sizes = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=1)
-    config = TrainerConfig(epochs=epochs, rollout=sizes)
+    config = TrainerConfig(epochs=epochs, rollout=sizes, learner=LearnerConfig(data_parallel=os.environ["KIND"]))
     config.optimizer.schedule = "constant"
     lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
     return Trainer(config, lessons, MLPPolicy(4, Discrete(2), hidden=(8,)))
@@ -163,9 +267,10 @@ whole = build(4)
 whole.train()
 first = build(2)
 first.train()
-saved = first.state_dict()
+saved = [first.state_dict() if first.state.rank == 0 else None]
 later = build(4)
-later.load_state_dict(saved)
+torch.distributed.broadcast_object_list(saved)
+later.load_state_dict(saved[0])
 later.train()
 
 class Enough:
@@ -191,8 +296,9 @@ def test_a_batch_that_ranks_cannot_share_is_an_error() -> None:
         Batches([{"tokens": [2, 3]}] * 10, 5, Ranks(0, 2), {})
 
 
-def test_ranks_play_different_episodes_and_hold_the_same_weights(tmp_path: Path) -> None:
-    run(tmp_path, ROLLOUTS, ranks=2)
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_ranks_play_different_episodes_and_hold_the_same_weights(tmp_path: Path, kind: str) -> None:
+    run(tmp_path, ROLLOUTS, ranks=2, kind=kind)
     first, second = read(tmp_path, "rank-0.json"), read(tmp_path, "rank-1.json")
     assert first["whole"] == second["whole"]
     assert first["obs"] != second["obs"]

@@ -44,12 +44,31 @@ def supervised(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any
     return Trainer(config, policy=WithDropout(), dataset=EXAMPLES, plugins=plugins)
 
 
-def control(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
+def control(epochs: int, plugins: PluginManager, seed: int = 0, policy: Any = None, **fields: Any) -> Trainer:
     sizes = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=2)
     config = TrainerConfig(epochs=epochs, seed=seed, rollout=sizes, **fields)
     config.optimizer.schedule = "constant"
     lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
-    return Trainer(config, lessons, MLPPolicy(4, Discrete(2), hidden=(8,)), plugins=plugins)
+    return Trainer(config, lessons, policy or MLPPolicy(4, Discrete(2), hidden=(8,)), plugins=plugins)
+
+
+class OwnAgent(nn.Module):
+    """A policy without a JAX forward, so that torch plays it; its dropout draws from torch's own generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.1))
+        self.heads = nn.Linear(8, 3)
+        for parameter in self.parameters():
+            nn.init.constant_(parameter, 0.1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.heads(self.body(obs))
+        return outputs[..., :2], outputs[..., 2]
+
+
+def own_module(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
+    return control(epochs, plugins, seed, OwnAgent(), **fields)
 
 
 def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
@@ -80,7 +99,7 @@ def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> T
     return Trainer(config, policy=policy, plugins=plugins, worker=worker)
 
 
-MODES = pytest.mark.parametrize("mode", [supervised, control, text])
+MODES = pytest.mark.parametrize("mode", [supervised, control, own_module, text])
 
 
 def weights(trainer: Trainer) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from hookline import PluginManager
 from hookline.policies import Discrete, MLPPolicy
 from hookline.policies.mlp_torch import ActorCritic
 from hookline.training import OptimizerConfig
+from hookline.training.learner.data_parallel import Replicas
 from hookline.training.learner.fused_ppo import FlatAdam, FusedPPO, fused_ppo
 from hookline.training.learner.learner import AutogradUpdate, LearnerConfig
 from hookline.training.losses.registry import build_losses
@@ -86,7 +87,8 @@ def test_losses_and_gradients_are_those_of_autograd(
     own = build_losses(losses, PluginManager())
     batch = rows_of(seed, rows, actions, dtype)
     plain_module, module = (module_of(seed, hidden, actions, dtype) for _ in range(2))
-    plain = AutogradUpdate(plain_module, ADAM, LearnerConfig(), Ranks()).gradient(own, batch, STATE, None)
+    update = AutogradUpdate(plain_module, ADAM, LearnerConfig(), Replicas(plain_module, Ranks()))
+    plain = update.gradient(own, batch, STATE, None)
     by_hand = fused_ppo(module, own, ADAM)
     assert by_hand is not None
     fast = by_hand.gradient(own, batch, STATE, None)

@@ -18,10 +18,12 @@ from hookline.training import LearnerConfig, Loss, OptimizerConfig, Trainer, Tra
 from hookline.training.errors import NonFiniteLossError, TrainerConfigError, TrainingError
 from hookline.training.experience import Experience
 from hookline.training.learner import Learner
-from hookline.training.learner.learner import AutogradUpdate
+from hookline.training.learner.data_parallel import Replicas
+from hookline.training.learner.learner import AutogradUpdate, choose_device
 from hookline.training.learner.optimizers import scheduled_learning_rate
 from hookline.training.losses import SharedLossData, actions_forward
-from hookline.training.losses.registry import build_losses
+from hookline.training.losses.loss import LossConfig
+from hookline.training.losses.registry import OWN_LOSSES, build_losses
 from hookline.training.ranks import Ranks
 from hookline_hookspecs import TrainerState
 
@@ -49,11 +51,7 @@ def losses_of(names: Mapping[str, Mapping[str, Any]]) -> list[Loss]:
 def learner_of(
     policy: nn.Module, losses: Mapping[str, Any], optimizer: OptimizerConfig = PLAIN, **config: Any
 ) -> Learner:
-    own = losses_of(losses)
-    learner = Learner(policy, own, optimizer, LearnerConfig(**{"device": "cpu", **config}))
-    for loss in own:
-        loss.attach_policy(policy)
-    return learner
+    return Learner(policy, losses_of(losses), optimizer, LearnerConfig(**{"device": "cpu", **config}))
 
 
 def gradient_of(learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
@@ -102,8 +100,19 @@ def actor_critic() -> nn.Module:
     return policy.torch_module(policy.initial_weights(3))
 
 
+def continuous_actor_critic() -> nn.Module:
+    policy = MLPPolicy(3, Continuous(2), hidden=(8,))
+    return policy.torch_module(policy.initial_weights(3))
+
+
+def continuous_batch(**kinds: Any) -> dict[str, Tensor]:
+    actions = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
+    return {**control_batch(**kinds), "actions": actions.to(**kinds)}
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], Callable[..., dict[str, Tensor]]]] = {
     "ppo": (actor_critic, {"ppo_actor": {}, "ppo_critic": {}, "entropy": {"weight": 0.1}}, control_batch),
+    "ppo of continuous actions": (continuous_actor_critic, {"ppo_actor": {}, "ppo_critic": {}}, continuous_batch),
     "kl of actions": (actor_critic, {"ppo_actor": {}, "kl": {"of": "actions"}}, control_batch),
     "grpo": (transformer, {"grpo": {}}, text_batch),
     "grpo with kl": (transformer, {"grpo": {"kl": 0.1}}, text_batch),
@@ -129,19 +138,47 @@ def test_accumulation_reports_the_same_numbers(case: str) -> None:
     assert in_parts == pytest.approx(whole, abs=1e-5)
 
 
+# -- devices: on torch's meta device an operation with a tensor of the CPU raises, as it would on a GPU ---------------
+
+
+@pytest.mark.parametrize("rows", [None, 5])
 @pytest.mark.parametrize("case", CASES)
-def test_a_step_makes_no_tensor_on_another_device_than_the_policy(case: str) -> None:
-    """On torch's meta device an operation with a tensor of the CPU raises, as it would on a GPU."""
+def test_a_step_makes_no_tensor_on_another_device_than_the_policy(case: str, rows: int | None) -> None:
     policy, losses, batch = CASES[case]
     module = policy().to("meta")
     own = losses_of(losses)
-    update = AutogradUpdate(module, PLAIN, LearnerConfig(micro_batch_rows=5), Ranks())
     for loss in own:
         loss.attach_policy(module)
+    update = AutogradUpdate(module, PLAIN, LearnerConfig(micro_batch_rows=rows), Replicas(module, Ranks()))
     gradient = update.gradient(own, batch(device="meta"), STATE, None)
+    assert isinstance(gradient.values, Tensor)
     assert isinstance(gradient.norm, Tensor)
-    assert gradient.norm.device.type == "meta"
+    assert gradient.values.device.type == gradient.norm.device.type == "meta"
+    for number in gradient.stats.values():
+        assert torch.as_tensor(number).device.type == "meta"
     update.apply(gradient.norm, 0.5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_validation_makes_no_tensor_on_another_device_than_the_policy(case: str) -> None:
+    policy, losses, batch = CASES[case]
+    learner = learner_of(policy(), losses, device="meta")
+    assert learner.validate(batch(device="meta"), STATE).device.type == "meta"
+
+
+def test_every_loss_is_tried_on_another_device() -> None:
+    assert {name for _, losses, _ in CASES.values() for name in losses} >= OWN_LOSSES.keys()
+
+
+class FromTheCPU(Loss):
+    def run_train(self, shared: SharedLossData) -> Tensor:
+        return (actions_forward(shared).entropy * torch.ones(12)).mean()
+
+
+def test_a_loss_that_makes_a_tensor_on_the_cpu_is_found_out() -> None:
+    learner = Learner(actor_critic(), [FromTheCPU("from_the_cpu", LossConfig())], PLAIN, LearnerConfig(device="meta"))
+    with pytest.raises(RuntimeError, match="device"):
+        learner.validate(control_batch(device="meta"), STATE)
 
 
 @pytest.mark.parametrize("case", ["ppo", "grpo"])
@@ -232,13 +269,15 @@ def test_a_run_of_unknown_length_falls_epoch_by_epoch() -> None:
 
 
 def test_the_config_lists_every_value_that_makes_no_sense() -> None:
-    config = TrainerConfig(learner=LearnerConfig(precision="fp8", micro_batch_rows=0))  # type: ignore[arg-type]
+    learner = LearnerConfig(precision="fp8", micro_batch_rows=0, data_parallel="fsdp")  # type: ignore[arg-type]
+    config = TrainerConfig(learner=learner)
     config.optimizer.schedule = "cosin"  # type: ignore[assignment]
     with pytest.raises(TrainerConfigError) as raised:
         Trainer(config)
     for fault in (
         "learner.micro_batch_rows must be at least 1, got 0",
         "learner.precision must be one of fp32, bf16, got 'fp8'",
+        "learner.data_parallel must be one of ddp, fsdp2, got 'fsdp'",
         "optimizer.schedule must be one of constant, linear, cosine, got 'cosin'",
     ):
         assert fault in str(raised.value)
@@ -252,6 +291,16 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
     with pytest.raises(TrainingError, match='learner.device is "cuda", and torch finds none'):
         learner_of(transformer(), {"sft": {}}, device="cuda")
     assert learner_of(transformer(), {"sft": {}}, device="auto").device.type in ("cpu", "mps")
+
+
+def test_a_process_under_torchrun_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert choose_device("auto") == choose_device("cuda") == torch.device("cuda:1")
+    assert chosen == [torch.device("cuda:1")] * 2
+    assert choose_device("cuda:0") == torch.device("cuda:0")
 
 
 def test_bf16_keeps_the_weights_in_fp32_and_comes_close_to_its_gradient() -> None:
@@ -316,6 +365,24 @@ def test_a_run_is_the_same_without_the_hand_written_step(
     reports = [event.arguments["report_data"] for event in hookline_events.of("post_training_step")]
     for found, wanted in zip(reports[: len(reports) // 2], reports[len(reports) // 2 :], strict=True):
         assert found == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "ranks"),
+    [
+        ({}, Ranks(0, 2)),
+        ({"data_parallel": "fsdp2"}, None),
+        ({"precision": "bf16"}, None),
+        ({"micro_batch_rows": 4}, None),
+    ],
+    ids=["ddp", "fsdp2", "bf16", "accumulation"],
+)
+def test_all_but_the_plainest_config_on_one_rank_is_left_to_autograd(
+    config: dict[str, Any], ranks: Ranks | None
+) -> None:
+    losses = losses_of({"ppo_actor": {}, "ppo_critic": {}})
+    learner = Learner(actor_critic(), losses, OptimizerConfig("adam"), LearnerConfig("cpu", **config), ranks)
+    assert isinstance(learner.optimizer, torch.optim.Adam)
 
 
 def test_actions_that_are_not_discrete_are_left_to_autograd() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hookline.testing import EventRecorder
 from hookline.training import Trainer
@@ -54,6 +57,35 @@ def test_a_cycle_of_steps_is_found_within_an_epoch() -> None:
     schedule = LossSchedule([Window(cycle=10, active=(9,), clock="step")])
     assert not schedule.applies_in_epoch(TrainerState(step=10), 9)
     assert schedule.applies_in_epoch(TrainerState(step=10), 10)
+
+
+@st.composite
+def any_window(draw: st.DrawFn) -> Window:
+    begin, cycle = draw(st.integers(0, 30)), draw(st.integers(1, 9))
+    return Window(
+        begin=begin,
+        end=draw(st.none() | st.integers(begin + 1, 40)),
+        cycle=cycle,
+        active=tuple(draw(st.sets(st.integers(0, cycle - 1), min_size=1))),
+        clock=draw(st.sampled_from(["epoch", "step"])),
+    )
+
+
+def is_inside(window: Window, state: TrainerState) -> bool:
+    """What a window means, by definition."""
+    tick = getattr(state, window.clock)
+    return window.begin <= tick < (window.end or math.inf) and tick % window.cycle in window.active
+
+
+@given(st.lists(any_window(), min_size=1, max_size=3), st.integers(0, 50), st.integers(0, 50), st.integers(1, 20))
+def test_a_loss_applies_to_the_steps_that_its_windows_hold(
+    windows: list[Window], epoch: int, step: int, steps: int
+) -> None:
+    schedule = LossSchedule(windows)
+    states = [TrainerState(epoch=epoch, step=step + taken) for taken in range(steps)]
+    applies = [any(is_inside(window, state) for window in windows) for state in states]
+    assert [schedule.applies_now(state) for state in states] == applies
+    assert schedule.applies_in_epoch(states[0], steps) == any(applies)
 
 
 @pytest.mark.parametrize(

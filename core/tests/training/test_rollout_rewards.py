@@ -141,5 +141,5 @@ def test_a_trainer_has_its_rollouts_rewarded_and_announces_it(
 
 
 def test_an_environment_has_rewards_of_its_own() -> None:
-    with pytest.raises(TrainingError, match="`rewards` are of text, but this policy plays an environment"):
+    with pytest.raises(TrainingError, match="`rewards` are of text, but these lessons are environments"):
         Trainer(TrainerConfig(1), rewards=STRICT)

@@ -1,4 +1,4 @@
-"""The events of a Hookline run, and all that is needed to implement one.
+"""The events of a Hookline run, and what a plugin needs to implement them.
 
 A plugin is a class (or a module) with functions named after events and marked with `hookimpl`:
 
@@ -9,13 +9,13 @@ A plugin is a class (or a module) with functions named after events and marked w
         def on_epoch_end(self, state: TrainerState) -> None:
             print("epoch", state.epoch, state.loss_stats)
 
-It becomes known to Hookline by an entry point in its pyproject.toml:
+Hookline finds it by an entry point in its pyproject.toml:
 
     [project.entry-points.hookline]
     announce = "my_package:Announce"
 
 The events are declared by phase, one module each: `run`, `training`, `rollout`, `validation`, `evaluation`,
-`rewards`, `checkpoint`, `metrics` and `setup`. An implementation may ask for just the arguments it needs.
+`rewards`, `checkpoint`, `metrics` and `setup`. An implementation declares only the arguments that it needs.
 """
 
 from typing import Final
@@ -32,17 +32,16 @@ from hookline_hookspecs.context import HookContext
 from hookline_hookspecs.emit import Emit
 from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, Turn, VerificationReport, VerificationResult
 from hookline_hookspecs.errors import HooklineError
-from hookline_hookspecs.interval import Interval
 from hookline_hookspecs.logs import get_logger
 from hookline_hookspecs.markers import PROJECT_NAME, Clock, Kind, Scope, hookimpl, hookspec
-from hookline_hookspecs.schedules import At, Cycle, Every, Schedule
+from hookline_hookspecs.schedules import At, Cycle, Every, Schedule, Watch
 from hookline_hookspecs.state import LiveObjectError, Shared, TrainerState
 from hookline_hookspecs.trainer_hook import TrainerHook
 
 __version__: Final = "0.1.0"
 
 PHASES: Final = (run, training, rollout, validation, evaluation, rewards, checkpoint, metrics, setup)
-"""The hookspec modules, in the order in which a reader meets them."""
+"""The hookspec modules, in the order of the docs."""
 
 __all__ = [
     "PHASES",
@@ -60,7 +59,6 @@ __all__ = [
     "Every",
     "HookContext",
     "HooklineError",
-    "Interval",
     "Kind",
     "LiveObjectError",
     "ReplayRecord",
@@ -73,6 +71,7 @@ __all__ = [
     "Turn",
     "VerificationReport",
     "VerificationResult",
+    "Watch",
     "checkpoint",
     "evaluation",
     "get_logger",

@@ -1,4 +1,4 @@
-"""What a run leaves behind and asks for: checkpoints, replays, evaluations and their summary."""
+"""Records of checkpoints, replays and evaluations."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class CheckpointRecord:
     epoch: int = 0
     step: int = 0
     uri: str | None = None
-    """Where others can fetch it, when it was uploaded."""
+    """Its address, if it was uploaded."""
     size_bytes: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    """The scores it was saved with; retention of the best goes by one of them."""
+    """The scores it was saved with. The best checkpoints are kept by one of them."""
     fingerprint: str = ""
-    """Tells its contents from all others, so that processes can say whether they mean the same."""
+    """A hash of its contents, by which ranks check that they restored the same checkpoint."""
 
 
 @dataclass(frozen=True)
 class ReplayRecord:
-    """Recorded episodes that a person can look at."""
+    """Recorded episodes."""
 
     path: Path | None = None
-    """The file with one episode to a line; the page to look at lies beside it."""
+    """The JSON Lines file with one episode per line. Its HTML page is beside it."""
     uri: str | None = None
     lesson_id: str | None = None
-    """The lesson that was played, None where the file holds several."""
+    """The lesson of the episodes, None if there are several."""
     episodes: int = 0
-    """How many episodes the file holds."""
+    """The number of episodes in the file."""
     step: int = 0
 
 
@@ -47,33 +47,33 @@ class EvaluationRequest:
     """What to evaluate, and how."""
 
     kind: Literal["micro", "full"] = "full"
-    """`micro` is a glance at the current lesson, `full` covers all lessons."""
+    """`micro` is a short evaluation of the current lesson, `full` covers all lessons."""
     lessons: tuple[str, ...] = ()
     """The lessons to evaluate; empty means all, or the current one for a micro evaluation."""
     n_examples: int = 64
     """Examples or episodes for each lesson."""
     greedy: bool = True
     seed: int = 0
-    """Evaluation draws from this seed alone, so that it changes nothing in training."""
+    """The only seed of the evaluation, so that it does not affect training."""
     samples_per_problem: int = 1
     """Responses to each problem of a text lesson; more than one needs `greedy=False`."""
     pass_at: tuple[int, ...] = ()
-    """Each k for which pass@k is wanted, at most `samples_per_problem`; pass@1 comes unasked."""
+    """The k of each pass@k to compute, at most `samples_per_problem`. pass@1 is always computed."""
     replays: int = 0
-    """How many episodes of each lesson are wanted back, with all that happened in them."""
+    """How many episodes of each lesson to return in full."""
     held_out: bool = True
-    """Play problems that training never sees, where a lesson keeps some back; False plays those of training, for what
-    decides on the course of a run whose held-out problems are to be reported."""
+    """Use held-out problems, which training never sees, if the lesson has any. False uses training problems, for
+    evaluations that steer the run while its held-out problems are kept for the final report."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Scores, and the episodes that a person may want to look at."""
+    """Scores, and episodes for a replay."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
-    """By name, such as eval/addition/success_rate."""
+    """Scores by name, such as eval/addition/success_rate."""
     episodes: Mapping[str, Sequence[Episode]] = field(default_factory=dict)
-    """Some of the episodes that were played, by lesson."""
+    """Some of the evaluated episodes, by lesson."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class EvalRewardSummary:
 
     @classmethod
     def of(cls, scores: Mapping[str, float], epoch: int | None = None) -> EvalRewardSummary:
-        """What scores by name, such as `state.eval_scores`, say of rewards; empty where no evaluation is among them."""
+        """The mean rewards in scores by name, such as `state.eval_scores`. Empty if there are none."""
         return cls(_mean_rewards("eval/", scores), _mean_rewards("eval_category/", scores), epoch)
 
     @property
@@ -103,7 +103,7 @@ MEAN_REWARD: Final = "/mean_reward"
 
 
 def _mean_rewards(prefix: str, scores: Mapping[str, float]) -> dict[str, float]:
-    """The mean rewards by what lies between prefix and score."""
+    """The mean rewards by the part of the name between `prefix` and `/mean_reward`."""
     return {
         name[len(prefix) : -len(MEAN_REWARD)]: value
         for name, value in scores.items()

@@ -1,4 +1,4 @@
-"""The moments of a checkpoint, and what plugins put into one."""
+"""Events of checkpoints: plugins save and load their state, a checkpoint is saved or restored."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["load_plugin_state", "on_checkpoint_restored", "on_checkpoint_saved",
 
 @hookspec(kind="collect", scope="driver", returns=Mapping)
 def save_plugin_state(state: TrainerState) -> Mapping[str, Any] | None:
-    """Hand over what your plugin must remember for a resumed run.
+    """Return the state that your plugin needs in a resumed run.
 
-    What must be on disk before the checkpoint counts need not be waited for here: put a function without arguments into
-    `state.shared[<plugin>]["before_checkpoint"]`, and the thread that writes the checkpoint calls it, and waits for it,
-    before the checkpoint becomes valid.
+    If your plugin writes files that must be on disk before the checkpoint becomes valid, do not wait for them here. Put
+    a function without arguments into `state.shared[<plugin>]["before_checkpoint"]`. The thread that writes the
+    checkpoint calls it before the checkpoint becomes valid.
 
     When: while a checkpoint is being taken.
     Emitted by: checkpoint plugin.
@@ -32,7 +32,7 @@ def save_plugin_state(state: TrainerState) -> Mapping[str, Any] | None:
 
 @hookspec
 def load_plugin_state(state: TrainerState, saved: Mapping[str, Mapping[str, Any]]) -> None:
-    """Take back what your plugin handed over.
+    """Load the state that your plugin saved.
 
     When: while a run is being restored, after counters, policy and optimizer.
     Emitted by: checkpoint plugin.
@@ -49,12 +49,12 @@ def load_plugin_state(state: TrainerState, saved: Mapping[str, Mapping[str, Any]
 def on_checkpoint_saved(state: TrainerState, checkpoint: CheckpointRecord) -> None:
     """A checkpoint is durable.
 
-    When: after its files are on disk for good; one that is uploaded has been, and `checkpoint.uri` says where to.
+    When: after its files are durable on disk; if it is uploaded, after the upload, with its URI in `checkpoint.uri`.
     Emitted by: checkpoint plugin.
     Where: rank 0, training thread.
     Args:
         state: the run.
-        checkpoint: where it is, and what it was saved with.
+        checkpoint: its path, epoch, step and scores.
     Returns: ignored.
     Added: 0.1.
     """
@@ -62,14 +62,14 @@ def on_checkpoint_saved(state: TrainerState, checkpoint: CheckpointRecord) -> No
 
 @hookspec
 def on_checkpoint_restored(state: TrainerState, checkpoint: CheckpointRecord) -> None:
-    """A run goes on from a checkpoint.
+    """A run has been restored from a checkpoint.
 
     When: after `load_plugin_state`, before `pre_training`.
     Emitted by: checkpoint plugin.
     Where: every rank, training thread.
     Args:
         state: the restored run.
-        checkpoint: what it was restored from.
+        checkpoint: the checkpoint that it was restored from.
     Returns: ignored.
     Added: 0.1.
     """

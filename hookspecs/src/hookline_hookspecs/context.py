@@ -1,4 +1,4 @@
-"""`HookContext`: what an event of the rollout worker knows."""
+"""`HookContext`: the context that events of the rollout worker carry."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["HookContext"]
 
 @dataclass
 class HookContext:
-    """One moment of a rollout worker."""
+    """The context of an event of a rollout worker."""
 
     worker: Any = None
     """The worker that emits the event. Live."""
     step: int = 0
-    """Rollouts made by this worker since it began; the clock of the rollout events."""
+    """Rollouts made by this worker so far; the clock of the rollout events."""
     rng: Any = None
-    """A random key for this moment alone. What an implementation draws from it changes no rollout."""
+    """An rng key for this event only. Using it does not change any rollout."""
     lesson_id: str | None = None
     """The lesson being rolled out, None between lessons."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Further facts by name, such as the reward of the latest rollout."""
+    """Further values by name, such as the reward of the latest rollout."""
 
     def frozen(self) -> HookContext:
         """A copy for another thread."""

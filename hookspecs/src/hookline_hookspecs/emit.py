@@ -1,4 +1,4 @@
-"""How a plugin announces events of its own phase."""
+"""`Emit`: how a plugin emits events."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Emit"]
 
 
 class Emit(Protocol):
-    """Announces events by name: `emit.on_evaluation_end(state=state, scores=scores)`.
+    """Emits events by name: `emit.on_evaluation_end(state=state, scores=scores)`.
 
-    A plugin that emits takes one in its constructor, as a parameter called `emit`. A hook whose constructor is its
-    user's to call has a method `use_emit(emit)` instead, which `trainer.add_hook` calls.
+    A plugin that emits events has a constructor parameter `emit`. A hook that the user creates has a method
+    `use_emit(emit)` instead, which `trainer.add_hook` calls.
     """
 
     def __getattr__(self, event: str, /) -> Callable[..., Any]: ...

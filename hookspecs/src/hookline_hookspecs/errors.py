@@ -1,4 +1,4 @@
-"""`HooklineError`, whose message is all that its reader needs, and errors as text that may leave the process."""
+"""`HooklineError`, and the text of errors without secrets."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ UNSHOWN: Final = "(its message cannot be shown)"
 
 
 class HooklineError(Exception):
-    """The base of errors that say what was wrong, where, and what to do.
+    """Base class of errors whose message says what was wrong, where, and what to do.
 
-    The command line shows their text, and no traceback. A plugin derives its own from it.
+    The command line prints only the message, without a traceback. Plugins derive their errors from it.
     """
 
 
 def describe_error(error: BaseException) -> str:
-    """An error's type and what it says, without secrets. Never raises, whatever the error's own methods do."""
+    """An error's type and message, without secrets. Never raises, even if `str(error)` does."""
     name, message = type(error).__name__, error_message(error)
     return f"{name} {message}" if message == UNSHOWN else f"{name}: {message}" if message else name
 
 
 def error_message(error: BaseException) -> str:
-    """What an error says, without secrets. Never raises."""
+    """An error's message, without secrets. Never raises."""
     try:
         return redact_text(str(error))
     except Exception:

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: a reader sees the one before or the new one, and a kill leaves one of the two."""
+"""Writes files atomically: a reader sees the old or the new file, and so does the next process after a kill."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SUFFIX: Final = ".new"
 
 
 def write_atomically(path: Path, data: str | bytes, *, durable: bool = False) -> None:
-    """Write a file beside its place and put it there. What killed processes have left beside it is removed.
+    """Write a temporary file and rename it to `path`. Also removes temporary files of killed processes.
 
     :param data: text is written as UTF-8.
-    :param durable: return once the file and its name are on disk, so that a power cut cannot take them back.
+    :param durable: fsync the file and its folder, so that it survives a power cut.
     """
     _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{SUFFIX}")
@@ -37,7 +37,7 @@ def write_atomically(path: Path, data: str | bytes, *, durable: bool = False) ->
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder: files created, renamed or removed."""
+    """Fsync a folder, so that files created, renamed or removed in it stay so after a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -51,7 +51,7 @@ def _remove_leftovers(path: Path) -> None:
         if beside.name.startswith(prefix) and beside.name.endswith(SUFFIX):
             process, _, thread = beside.name[len(prefix) : -len(SUFFIX)].partition("-")
             if process.isdecimal() and thread.isdecimal() and not _is_another_writer(int(process), int(thread)):
-                with contextlib.suppress(OSError):  # another user's; the file itself can be written all the same
+                with contextlib.suppress(OSError):  # it may belong to another user, which does no harm
                     beside.unlink()
 
 
@@ -63,5 +63,5 @@ def _is_another_writer(process: int, thread: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        pass  # it is there, and another user's
+        pass  # the process exists, but belongs to another user
     return True

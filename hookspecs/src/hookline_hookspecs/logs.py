@@ -1,4 +1,4 @@
-"""Log records and printed tracebacks without secrets."""
+"""Removes secrets from log records and printed tracebacks."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ LOGGERS: Final = (
     "status",
     "training",
 )
-"""The loggers of Hookline's distributions, below `hookline`. Their records have no secrets from here on."""
+"""The loggers of Hookline's distributions, below `hookline`. Importing this module redacts their records."""
 
 
 def get_logger(name: str) -> logging.Logger:
-    """`logging.getLogger(name)`, with secrets taken out of its records before any handler sees them.
+    """`logging.getLogger(name)` with a filter that redacts secrets before any handler sees them.
 
-    A filter of a parent does not see the records of its children, so every logger needs its own.
+    A parent's filter does not see the records of its children, so every logger needs its own.
     """
     logger = logging.getLogger(name)
-    logger.addFilter(_redact_record)  # which adds it once
+    logger.addFilter(_redact_record)  # does nothing if it is there already
     return logger
 
 
 def _redact_record(record: logging.LogRecord) -> bool:
-    """Change a record that holds a secret, and leave every other as it is."""
+    """Redact a record that contains a secret. Others are not changed."""
     try:
         message = record.getMessage()
-    except Exception as error:  # of an argument that cannot be shown
+    except Exception as error:  # an argument whose `str` or `repr` fails
         record.msg, record.args = f"{record.msg} (its arguments cannot be shown: {type(error).__name__})", None
         message = record.msg
     safe = redact_text(message)
@@ -57,16 +57,16 @@ def _redact_record(record: logging.LogRecord) -> bool:
 
 
 def print_traceback(error: BaseException | None) -> None:
-    """Print an error as the interpreter does, without secrets."""
+    """Print the traceback of an error as the interpreter does, without secrets."""
     if error is not None and sys.stderr is not None:  # a process without a console has no stderr
         sys.stderr.write(redact_text("".join(traceback.format_exception(error))))
         sys.stderr.flush()
 
 
 def hide_secrets_in_tracebacks() -> None:
-    """Have the interpreter print errors that end this process or one of its threads without secrets.
+    """Replace the interpreter's exception hooks by ones that redact secrets.
 
-    For a process that is ours as a whole: the command line, and workers that it starts.
+    For processes that belong to Hookline: the command line and the workers that it starts.
     """
     sys.excepthook = lambda _kind, error, _traceback: print_traceback(error)
     sys.unraisablehook = lambda about: print_traceback(about.exc_value)
@@ -80,5 +80,8 @@ def _print_error_of_thread(about: threading.ExceptHookArgs) -> None:
         print_traceback(about.exc_value)
 
 
+# `getLogger` always returns the same object for a name, so all users of these loggers get the filter.
 for _name in LOGGERS:
-    get_logger(f"hookline.{_name}")  # a logger is one object, wherever it is asked for by its name
+    get_logger(
+        f"hookline.{_name}"
+    )  # `getLogger` always returns the same object for a name, so all users of it get the filter

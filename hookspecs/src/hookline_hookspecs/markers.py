@@ -20,7 +20,12 @@ Kind = Literal["notify", "collect", "decide"]
 """What becomes of results: ignored, all kept with the plugin they came from, or the first that is not None."""
 
 Clock = Literal["step", "epoch", "rollout", "none"]
-"""What a schedule on this event counts: `state.step`, `state.epoch`, `context.step`, or nothing."""
+"""What a schedule on this event counts: gradient steps, epochs or rollouts that are complete, or nothing.
+
+At the end of epoch 0 one epoch is complete, so `every=1` on `on_epoch_end` is every epoch, and `every=10` is after the
+tenth. An event at the start of an epoch, step or rollout counts those before it: `every=10` on `on_epoch_start` is
+before the eleventh. There the clock begins at 0, which no `every` has; `Every(n, start=-1)` does.
+"""
 
 Scope = Literal["driver", "every_rank", "worker"]
 """Where implementations run: rank 0 only, every rank of the trainer, or every process that emits the event."""
@@ -31,7 +36,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 @overload
 def hookspec(function: F, /) -> F: ...
 @overload
-def hookspec(*, kind: Kind = ..., clock: Clock = ..., scope: Scope = ..., returns: type = ...) -> Callable[[F], F]: ...
+def hookspec(
+    *, kind: Kind = ..., clock: Clock = ..., starts: bool = ..., scope: Scope = ..., returns: type = ...
+) -> Callable[[F], F]: ...
 
 
 def hookspec(
@@ -40,11 +47,13 @@ def hookspec(
     *,
     kind: Kind = "notify",
     clock: Clock = "none",
+    starts: bool = False,
     scope: Scope = "every_rank",
     returns: type = object,
 ) -> F | Callable[[F], F]:
     """Declare an event by the signature and docstring of the decorated function.
 
+    :param starts: the event is at the start of an epoch, step or rollout, which its clock does not count yet.
     :param returns: what a result must be, besides None; one that is not is the failure of the plugin it came from.
     """
 
@@ -56,6 +65,7 @@ def hookspec(
             "warn_on_impl_args": None,
             "kind": kind,
             "clock": clock,
+            "starts": starts,
             "scope": scope,
             "returns": returns,
         }

@@ -1,15 +1,15 @@
-"""Keeps secrets out of what a process writes, sends and prints.
+"""Removes secrets from what a process writes, sends and prints.
 
-The process knows its secrets from `remember_secrets`, which is given all options and configs, and from its environment.
-What leaves the process goes through `redact` (data) or `redact_text` (text), where known secrets are replaced wherever
-they occur, also percent-encoded, escaped or in base64. Secret are
+Secrets are known from `remember_secrets`, which is called with all options and configs, and from the environment.
+Everything that leaves the process goes through `redact` (data) or `redact_text` (text). Both replace known secrets
+wherever they occur, also percent-encoded, escaped or in base64. Secrets are
 
-- values whose name says so (`hookline_hookspecs.secret_names`), and all that is below such a name;
-- what is in a pydantic `SecretStr` or `SecretBytes`, by whatever name;
-- user and password in a URL, and those of its parameters whose names say so.
+- values with a secret name (`hookline_hookspecs.secret_names`), and everything below such a name;
+- the value of a pydantic `SecretStr` or `SecretBytes`, whatever its name;
+- user and password in a URL, and its parameters with a secret name.
 
-In data a value below a secret name is always replaced, but for None, an empty text and booleans. In text a secret is
-looked for if it has at least `SHORTEST_SECRET` characters: a shorter one would be found in the middle of other words.
+In data, a value below a secret name is always replaced, except None, empty text and booleans. In text, only secrets of
+at least `MIN_SECRET_LENGTH` characters are replaced, since shorter ones would also match parts of other words.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from hookline_hookspecs.secret_names import is_secret_name
 __all__ = ["REDACTED", "forget_secrets", "redact", "redact_arguments", "redact_text", "remember_secrets"]
 
 REDACTED: Final = "********"
-SHORTEST_SECRET: Final = 6
-SHORTEST_TOKEN: Final = 16
-"""What stands before the `@` of a URL without a password is a token if it is as long as this, and a name otherwise."""
-SHORTEST_LINE: Final = 16
-"""Lines of a secret of several lines, such as a private key, are looked for one by one if they are as long as this."""
-DEEPEST: Final = 100
-"""Data below so many levels is replaced as a whole."""
+MIN_SECRET_LENGTH: Final = 6
+MIN_TOKEN_LENGTH: Final = 16
+"""The user part of a URL without a password counts as a token if it is at least this long, else as a user name."""
+MIN_LINE_LENGTH: Final = 16
+"""Each line of a multi-line secret, such as a private key, is also a secret if it is at least this long."""
+MAX_DEPTH: Final = 100
+"""Data that is nested deeper is replaced as a whole."""
 
-LONGEST_KNOWN: Final = 100
-MOST_KNOWN: Final = 4096
+MAX_CACHED_LENGTH: Final = 100
+MAX_CACHED_TEXTS: Final = 4096
 
 _USER_IN_URL = re.compile(
     r"""(?<=://)(?:[^/?#\s"'<>]+(?=@)|[^:/?#\s"'<>@]*:(?!\d*(?:[/?#\s"'<>]|$))[^\s"'<>@]*(?=@))"""
 )
-"""What stands before the `@`. The second form has characters in its password that had to be encoded."""
+"""The part before the `@`. The second alternative allows a password with characters that should have been encoded."""
 _PARAMETER = re.compile(r"""(?<=[?&;#])([^=&;#?\s"'<>]{1,100})=([^&;#\s"'<>]+)""")
 _SCHEME = re.compile(r"(?i)(?:basic|bearer|token|apikey|digest)\s+(\S+)$")
 _SIGNATURES: Final = ("sig", "signature")
-"""Names of parameters by which an address is itself a key."""
+"""Parameters of signed URLs, which grant access by themselves."""
 
 
 # -- the secrets of the process -----------------------------------------------------------------------------------
 
 
 class _Replacements:
-    """What is replaced in texts, made anew when a secret is added or the environment changes."""
+    """The strings to replace in text. Rebuilt when a secret is added or the environment changes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,8 +63,8 @@ class _Replacements:
         self._environment: Mapping[Any, Any] | None = None
         self._texts: list[str] = []
         self._numbers: re.Pattern[str] | None = None
-        self._known: dict[str, str] = {}
-        """Short texts that came before, and what was made of them: names of metrics come with every message."""
+        self._cache: dict[str, str] = {}
+        """A cache of short texts and their redacted forms, since names of metrics come with every message."""
 
     def add(self, secrets: Iterable[str]) -> None:
         with self._lock:
@@ -76,8 +76,8 @@ class _Replacements:
             self._remembered, self._environment = frozenset(), None
 
     def update(self) -> None:
-        """Look for secrets that are new in the environment."""
-        # What is behind `os.environ` is compared in a microsecond, and `os.environ` itself in fifty.
+        """Rebuild if the environment has changed."""
+        # Comparing the dict behind `os.environ` takes a microsecond, comparing `os.environ` itself fifty.
         environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
         if environment == self._environment:
             return
@@ -85,27 +85,27 @@ class _Replacements:
             environment = dict(environment)
             found = {part for secret in _find(dict(os.environ)) for part in _parts(secret)}
             forms = {form for secret in self._remembered | found for form in _forms(secret)}
-            # The longest first: one may be the beginning of another.
+            # The longest first, since one may be a prefix of another.
             self._texts = sorted((form for form in forms if not form.isdecimal()), key=len, reverse=True)
-            # A number is a secret by itself, and not as a part of another number.
+            # A numeric secret is replaced only as a whole number, not inside another number.
             numbers = "|".join(sorted(form for form in forms if form.isdecimal()))
             self._numbers = re.compile(rf"(?<![\d.])(?:{numbers})(?![\d.])") if numbers else None
-            self._known = {}
+            self._cache = {}
             self._environment = environment
 
     def apply(self, text: str) -> str:
-        """`text` without what is known, and without what is secret in URLs."""
-        known = self._known
-        safe = known.get(text)
+        """`text` without known secrets and without secrets in URLs."""
+        cache = self._cache
+        safe = cache.get(text)
         if safe is None:
             safe = self._applied(text)
-            if len(text) <= LONGEST_KNOWN and len(known) < MOST_KNOWN:
-                known[text] = safe
+            if len(text) <= MAX_CACHED_LENGTH and len(cache) < MAX_CACHED_TEXTS:
+                cache[text] = safe
         return safe
 
     def _applied(self, text: str) -> str:
-        # First: a secret may have characters in it that divide a URL.
-        for secret in self._texts:  # which takes a tenth of the time of one pattern with all of them
+        # Before URLs are parsed, since a secret may contain characters that delimit parts of a URL.
+        for secret in self._texts:  # ten times as fast as one regular expression of all secrets
             text = text.replace(secret, REDACTED)
         if self._numbers is not None:
             text = self._numbers.sub(REDACTED, text)
@@ -118,22 +118,22 @@ _replacements = _Replacements()
 
 
 def remember_secrets(data: Any, name: str = "") -> None:
-    """Have the secrets in `data` replaced in all that leaves the process from now on.
+    """Redact the secrets in `data` from now on.
 
     :param data: an option, a whole config, an object with options (a dataclass or pydantic model), or a URL.
-    :param name: what it is called, where it is a single value.
+    :param name: the name of `data`, if it is a single value.
     """
     _replacements.add(_find(data, is_secret_name(name)))
 
 
 def forget_secrets() -> None:
-    """Forget what was remembered. For tests, which share a process."""
+    """Forget all remembered secrets. For tests, which share a process."""
     _replacements.clear()
 
 
 def _find(value: Any, is_secret: bool = False, depth: int = 0) -> Iterator[str]:
-    """The secrets in `value`, of which all is secret if its name says so."""
-    if depth > DEEPEST or value is None or isinstance(value, bool):
+    """The secrets in `value`. With `is_secret`, everything in it is one."""
+    if depth > MAX_DEPTH or value is None or isinstance(value, bool):
         return
     if callable(getattr(value, "get_secret_value", None)):
         value, is_secret = value.get_secret_value(), True
@@ -163,8 +163,8 @@ def _in_urls(text: str) -> Iterator[str]:
     if "://" in text:
         for match in _USER_IN_URL.finditer(text):
             user, colon, password = match[0].partition(":")
-            if not colon and len(user) < SHORTEST_TOKEN:
-                continue  # a name such as `postgres`, which is a word of other texts too
+            if not colon and len(user) < MIN_TOKEN_LENGTH:
+                continue  # a user name such as `postgres`, which also occurs in other text
             yield unquote(password if colon else user)
             if colon:
                 yield base64.b64encode(_bytes(unquote(match[0]))).decode()
@@ -181,19 +181,19 @@ def _is_secret_parameter(name: str) -> bool:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """What of a secret is looked for in texts."""
-    secret = secret.strip()  # the line end of a file that it was read from
+    """The parts of a secret to replace in text: all of it, the token after a scheme, and each long line."""
+    secret = secret.strip()  # it may have the line end of a file
     scheme = _SCHEME.match(secret)
     for part in (secret, *(scheme.groups() if scheme else ())):
-        if len(part) >= SHORTEST_SECRET and part.strip("*"):  # what is redacted already is no secret
+        if len(part) >= MIN_SECRET_LENGTH and part.strip("*"):  # asterisks were redacted already
             yield part
     if "\n" in secret:
         lines = (line.strip() for line in secret.splitlines())
-        yield from (line for line in lines if len(line) >= SHORTEST_LINE and not line.startswith("-----"))
+        yield from (line for line in lines if len(line) >= MIN_LINE_LENGTH and not line.startswith("-----"))
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret, and what becomes of it in a URL, in JSON, in a `repr`, in HTML, in a command line and in base64."""
+    """A secret as it is, and as it appears in a URL, JSON, a `repr`, HTML, a command line and base64."""
     yield secret
     for encode in (quote, quote_plus):
         for safe in ("", "/"):
@@ -217,11 +217,11 @@ def _bytes(text: str) -> bytes:
 
 
 def redact(value: Any, *, by_names: bool = True) -> Any:
-    """`value` without secrets, at any depth: by the names of settings, by what is remembered, and in URLs.
+    """A copy of `value` without secrets, at any depth: values with secret names, known secrets, secrets in URLs.
 
-    Mappings and lists are copied; what is neither that nor text is returned as it is, unless its name is secret.
+    Values that are not mappings, sequences or text are returned as they are, unless their name is secret.
 
-    :param by_names: false for data whose names are not those of settings, such as metrics: `reward/key` is a number.
+    :param by_names: false for data whose names are not settings, such as metrics, where `reward/key` is a number.
     """
     _replacements.update()
     return _redacted(value, is_secret_name if by_names else _never, False, 0)
@@ -233,7 +233,7 @@ def _never(name: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """`text` without the secrets of this process, and without users, passwords and secret parameters of URLs."""
+    """`text` without known secrets, and without users, passwords and secret parameters of URLs."""
     _replacements.update()
     return _replacements.apply(text)
 
@@ -245,7 +245,7 @@ def _redacted(value: Any, says_secret: Callable[[str], bool], is_secret: bool, d
         return value
     if isinstance(value, (float, int)):
         return REDACTED if is_secret else value
-    if depth > DEEPEST or callable(getattr(value, "get_secret_value", None)):
+    if depth > MAX_DEPTH or callable(getattr(value, "get_secret_value", None)):
         return REDACTED
     if isinstance(value, (dict, Mapping)):
         return {
@@ -264,7 +264,7 @@ def _redacted_parameter(match: re.Match[str]) -> str:
 
 
 def redact_arguments(arguments: Iterable[str]) -> list[str]:
-    """A command line without secrets: `--api-key S` and `-o plugin.api_key=S` too, however short S is."""
+    """A command line without secrets. Redacts `--api-key S` and `-o plugin.api_key=S` even if S is short."""
     shown, is_secret = [], False
     for argument in arguments:
         name, equals, _ = argument.partition("=")

@@ -1,4 +1,4 @@
-"""The moments of the reward processor: a batch of episodes is scored, verified and filtered."""
+"""Events of the reward processor: a batch of episodes is scored, verified and filtered."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["on_episodes_filtered", "post_rewards", "pre_rewards", "score_episode
 def pre_rewards(batch: EpisodeBatch) -> None:
     """A batch of episodes is about to be rewarded.
 
-    When: before `score_episodes`, once for each batch. Where an external reward model is asked, all batches of a call
-        are announced before the first is scored, so that its requests run side by side.
+    When: before `score_episodes`, once for each batch. With an external reward model, this is emitted for all batches
+        of a call before the first is scored, so that its requests run in parallel.
     Emitted by: reward processor.
     Where: every worker process, the thread that processes rewards.
     Args:
@@ -27,9 +27,9 @@ def pre_rewards(batch: EpisodeBatch) -> None:
 
 @hookspec(kind="collect", scope="worker")
 def score_episodes(batch: EpisodeBatch) -> Mapping[str, Sequence[float | None]] | None:
-    """Give rewards of your own to a batch of episodes.
+    """Score a batch of episodes with a reward of your own.
 
-    When: once for each batch, beside the built-in rewards.
+    When: once for each batch, in addition to the built-in rewards.
     Emitted by: reward processor.
     Where: every worker process, the thread that processes rewards.
     Args:
@@ -41,9 +41,9 @@ def score_episodes(batch: EpisodeBatch) -> Mapping[str, Sequence[float | None]] 
 
 @hookspec(kind="collect", scope="worker")
 def verify_episodes(batch: EpisodeBatch) -> Mapping[str, Sequence[VerificationReport | None]] | None:
-    """Judge the quality of a batch of episodes.
+    """Verify a batch of episodes.
 
-    When: once for each batch, after `score_episodes`, where verification is on.
+    When: once for each batch, after `score_episodes`, if verification is on.
     Emitted by: reward processor.
     Where: every worker process, the thread that processes rewards.
     Args:
@@ -70,7 +70,7 @@ def post_rewards(batch: EpisodeBatch, rewards: Sequence[float]) -> None:
 
 @hookspec(scope="worker")
 def on_episodes_filtered(batch: EpisodeBatch, accepted: Sequence[Episode], rejected: Sequence[Episode]) -> None:
-    """A batch has been divided into what is trained on and what is not.
+    """A batch has been divided into accepted and rejected episodes.
 
     When: after rewards and verification.
     Emitted by: reward processor.

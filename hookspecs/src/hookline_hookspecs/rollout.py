@@ -1,4 +1,4 @@
-"""The moments of a rollout worker: it starts, makes rollouts, takes weights, moves its curriculum, stops."""
+"""Events of a rollout worker: it starts, makes rollouts, gets new weights, updates its curriculum, stops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def on_worker_start(context: HookContext) -> None:
     """
 
 
-@hookspec(clock="rollout", scope="worker")
+@hookspec(clock="rollout", starts=True, scope="worker")
 def on_rollout_start(context: HookContext) -> None:
     """A rollout is about to be made.
 
@@ -56,17 +56,17 @@ def on_rollout_end(context: HookContext, rollout: Rollout) -> None:
     Where: every worker process, rollout thread.
     Args:
         context: the worker, its step, the lesson, and the rollout's statistics as metadata.
-        rollout: the episodes and arrays, stamped with the version of the weights that made them.
+        rollout: the episodes and arrays, with the version of the weights that made them.
     Returns: ignored.
     Added: 0.1.
     """
 
 
-@hookspec(clock="rollout", scope="worker")
+@hookspec(clock="rollout", starts=True, scope="worker")
 def on_weights_updated(context: HookContext, version: int) -> None:
-    """The worker has taken new weights.
+    """The worker has new weights.
 
-    When: after the hand-over, before the first rollout with them.
+    When: after the weights are loaded, before the first rollout with them.
     Emitted by: rollout worker.
     Where: every worker process, rollout thread.
     Args:
@@ -81,12 +81,12 @@ def on_weights_updated(context: HookContext, version: int) -> None:
 def on_curriculum_update(context: HookContext, changes: Mapping[str, Any]) -> None:
     """Lessons have been unlocked or have graduated.
 
-    When: after new results have changed a lesson's standing; not when nothing changed.
+    When: after new results have changed the state of a lesson; not when nothing changed.
     Emitted by: rollout worker.
     Where: every worker process, rollout thread.
     Args:
         context: the worker and its step.
-        changes: what became of each lesson that changed, by lesson.
+        changes: the new state of each lesson that changed, `unlocked` or `graduated`, by lesson.
     Returns: ignored.
     Added: 0.1.
     """
@@ -96,7 +96,7 @@ def on_curriculum_update(context: HookContext, changes: Mapping[str, Any]) -> No
 def on_worker_stop(context: HookContext) -> None:
     """A rollout worker is about to stop.
 
-    When: once, after its last rollout, also when it stops by an error.
+    When: once, after its last rollout, also when an error stops it.
     Emitted by: rollout worker.
     Where: every worker process, rollout thread.
     Args:

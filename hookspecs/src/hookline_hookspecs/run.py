@@ -1,4 +1,4 @@
-"""A run begins, resumes, ends or fails."""
+"""Events of a run: it starts, resumes, ends or fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["on_new_training_run", "on_training_complete", "on_training_failed", 
 
 @hookspec
 def on_new_training_run(state: TrainerState) -> None:
-    """A run is about to begin, new or resumed.
+    """A run, new or resumed, is about to start.
 
     When: once, after policy and optimizer exist and before `restore_training_run`.
     Emitted by: trainer.
@@ -26,7 +26,7 @@ def on_new_training_run(state: TrainerState) -> None:
 
 @hookspec(kind="decide")
 def restore_training_run(state: TrainerState) -> Any | None:
-    """Put an earlier run's state back, when this run is to go on from one.
+    """Restore the state of an earlier run, if this run resumes one.
 
     When: once, after `on_new_training_run` and before `pre_training`.
     Emitted by: trainer.
@@ -40,7 +40,7 @@ def restore_training_run(state: TrainerState) -> Any | None:
 
 @hookspec
 def on_training_complete(state: TrainerState) -> None:
-    """The run has ended as planned.
+    """The run is complete.
 
     When: once, after `post_training`.
     Emitted by: trainer.
@@ -54,14 +54,14 @@ def on_training_complete(state: TrainerState) -> None:
 
 @hookspec
 def on_training_failed(state: TrainerState, error: BaseException) -> None:
-    """The run has ended by an exception, Ctrl-C or SIGTERM.
+    """The run was ended by an exception, Ctrl-C or SIGTERM.
 
-    When: once, instead of `on_training_complete`, before the error goes up to the caller.
+    When: once, instead of `on_training_complete`, before the error is raised to the caller.
     Emitted by: trainer.
     Where: every rank, training thread.
     Args:
         state: the run as it was when it failed.
-        error: what ended it; `KeyboardInterrupt` for Ctrl-C.
+        error: the exception that ended it; `KeyboardInterrupt` for Ctrl-C.
     Returns: ignored.
     Added: 0.1.
     """

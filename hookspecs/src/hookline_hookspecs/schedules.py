@@ -1,19 +1,26 @@
-"""When an implementation is due: sets of clock ticks that know their next member.
+"""Every n, and other schedules: sets of clock ticks that know their next member.
 
-A schedule answers one question, `next_after(tick)`. An implementation that last looked at tick `a`
-and looks again at tick `b` is due when a member lies in `(a, b]`, that is when `next_after(a) <= b`.
-Clocks jump (a step may be 4096 environment steps), so membership of `b` alone is never asked.
+A schedule answers one question, `next_after(tick)`; all else follows from it. Hooks, checkpoints and evaluations fire
+when a tick was crossed: a schedule that was last looked at at tick `a` is due at tick `b` when a member lies in
+`(a, b]`. Clocks jump (a step may be 4096 environment steps), so membership of `b` alone is not enough. A loss applies
+while its schedule holds: `tick in schedule`.
+
+Clocks count what is complete: at the end of the first epoch the clock of epochs is at 1.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["At", "Cycle", "Every", "Schedule", "as_schedule"]
+__all__ = ["At", "Cycle", "Every", "Schedule", "Watch", "as_schedule"]
+
+NEVER: Final = sys.maxsize
 
 
 class Schedule(ABC):
@@ -24,6 +31,14 @@ class Schedule(ABC):
     @abstractmethod
     def next_after(self, tick: int) -> int | None:
         """The smallest due tick greater than `tick`, or None when there is none left."""
+
+    def is_due(self, seen: int, now: int) -> bool:
+        """Whether a tick after `seen`, up to and including `now`, is due."""
+        due = self.next_after(seen)
+        return due is not None and due <= now
+
+    def __contains__(self, tick: int) -> bool:
+        return self.is_due(tick - 1, tick)
 
     @property
     def period(self) -> int:
@@ -190,3 +205,35 @@ def as_schedule(value: int | Schedule) -> Schedule:
     if isinstance(value, int) and not isinstance(value, bool):
         return Every(value)
     raise TypeError(f"a schedule is a number of ticks, Every, Cycle or At, not {value!r}")
+
+
+class Watch:
+    """A schedule, and how far it has been looked at.
+
+    :param schedule: None for one that is never due.
+    :param seen: the last tick that counts as looked at; -1 for none.
+    """
+
+    __slots__ = ("next_due", "schedule", "seen")
+
+    def __init__(self, schedule: int | Schedule | None, seen: int = -1) -> None:
+        self.schedule = None if schedule is None else as_schedule(schedule)
+        self.skip_to(seen)
+
+    def skip_to(self, tick: int) -> None:
+        """Count ticks up to this one as looked at, and those after it as not."""
+        due = None if self.schedule is None else self.schedule.next_after(tick)
+        self.seen = tick
+        self.next_due = NEVER if due is None else due
+
+    def is_due(self, now: int) -> bool:
+        """Look at the clock: whether a tick was due since the last look."""
+        if now < self.seen:
+            self.skip_to(now - 1)  # a clock that went back starts anew
+        elif self.seen < 0 < now:
+            self.skip_to(0)  # tick 0, where nothing is complete, is due only when it is looked at
+        if now < self.next_due:
+            self.seen = now
+            return False
+        self.skip_to(now)
+        return True

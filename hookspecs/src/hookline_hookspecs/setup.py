@@ -1,4 +1,4 @@
-"""What plugins add before a run begins: tasks, losses, environments, commands."""
+"""Events by which plugins add tasks, losses, environments and commands before a run starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["register_commands", "register_environments", "register_losses", "reg
 def register_tasks() -> Mapping[str, Any] | None:
     """Add tasks to `hookline train`.
 
-    When: once, when the tasks are first asked for.
+    When: once, when the tasks are first needed.
     Emitted by: core.
     Where: every rank, main thread.
     Returns: tasks by name. A name that two plugins give is an error.

@@ -1,4 +1,4 @@
-"""`TrainerState`: all that a training event knows of its run, in one object."""
+"""`TrainerState`: the state of a run, which every training event carries."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["FrozenDict", "LiveObjectError", "Shared", "TrainerState"]
 
 
 class LiveObjectError(RuntimeError):
-    """A background implementation asked for an object that the training thread goes on changing."""
+    """A background implementation read an object that the training thread keeps changing."""
 
 
 class FrozenDict(dict[str, Any]):
-    """A dictionary that refuses changes, and still is a `dict` to `json` and `isinstance`."""
+    """A read-only dictionary. A subclass of `dict`, so that `json` and `isinstance` accept it."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this is a frozen view of the run's state: it cannot be changed")
@@ -27,7 +27,7 @@ class FrozenDict(dict[str, Any]):
 class Shared(dict[str, dict[str, Any]]):
     """A dictionary of values per plugin: `state.shared["checkpoint"]["latest"]`.
 
-    A plugin writes under its own name and reads under others'. A namespace without values is empty.
+    A plugin writes under its own name and may read under any. An unknown name gives an empty dictionary.
     """
 
     def __missing__(self, namespace: str) -> dict[str, Any]:
@@ -44,42 +44,44 @@ class _FrozenShared(FrozenDict):
 
 @dataclass(slots=True)
 class TrainerState:
-    """The run so far. The trainer owns it and changes it; plugins read it, and write `shared` under their name.
+    """The state of the run. The trainer changes it. Plugins read it, and write to `shared` under their own name.
 
-    A loop of your own fills in what it has: nothing here needs Hookline's trainer.
+    A loop of your own sets the fields that it has. Nothing here needs Hookline's trainer.
     """
 
     run_id: str = ""
-    """Names the run in tables and in messages to other systems."""
+    """The name of the run, in tables and in messages to other systems."""
     run_dir: Path | None = None
-    """The run's folder, or None for a run that leaves no files."""
+    """The run's folder, or None for a run that writes no files."""
     config: dict[str, Any] = field(default_factory=dict)
-    """What the run was told, as JSON can hold it, without secrets. `config.json` in the run's folder is this."""
+    """The run's config as JSON data, without secrets. It is written to `config.json` in the run's folder."""
     resume: bool = False
-    """The user wants the run to go on from what its folder holds."""
+    """Whether the run should resume from the newest checkpoint in its folder."""
+    host: str | None = None
+    """The library whose trainer owns the loop and resumes it from its own checkpoints, such as "transformers"."""
 
     epoch: int = 0
     """The current epoch, 0-based."""
     step: int = 0
-    """Gradient steps taken since the run began."""
+    """Gradient steps since the start of the run."""
     agent_step: int = 0
-    """Environment steps or generated tokens since the run began."""
+    """Environment steps or generated tokens since the start of the run."""
     total_epochs: int | None = None
-    """How many epochs the run will have, None when open-ended."""
+    """The planned number of epochs, None if open-ended."""
     total_steps: int | None = None
-    """How many gradient steps the run will have, None when open-ended."""
+    """The planned number of gradient steps, None if open-ended."""
     stop_reason: str | None = None
-    """Why the run is to end early, as a complete one: a plugin that sets it makes the current epoch the last."""
+    """A plugin sets it to stop the run early. The current epoch is then the last, and the run counts as complete."""
 
     policy: Any = None
     """The policy being trained. Live: it changes as training goes on."""
     optimizer: Any = None
-    """The optimizer. Live."""
+    """The optimizer; a mapping of names to optimizers where there are several. Live."""
     experience: Any = None
     """The experience buffer of the current epoch. Live."""
 
     loss_stats: dict[str, float] = field(default_factory=dict)
-    """The latest losses and what goes with them, by name."""
+    """The latest losses and related statistics, by name."""
     rollout_stats: dict[str, float] = field(default_factory=dict)
     """Statistics of the latest rollouts, by name."""
     eval_scores: dict[str, float] = field(default_factory=dict)
@@ -88,21 +90,21 @@ class TrainerState:
     latest_checkpoint_path: Path | None = None
     """The folder of the newest durable checkpoint."""
     latest_checkpoint_uri: str | None = None
-    """Where others can fetch the newest uploaded checkpoint."""
+    """The address of the newest uploaded checkpoint."""
 
     rank: int = 0
-    """This process among those of the trainer."""
+    """The rank of this process."""
     world_size: int = 1
-    """How many processes the trainer has."""
+    """The number of ranks."""
 
     shared: Shared = field(default_factory=Shared)
-    """What plugins tell each other, by plugin name."""
+    """Values that plugins share with each other, by plugin name."""
 
     def frozen(self) -> TrainerState:
-        """A read-only copy for another thread: counters and statistics as they are now.
+        """A read-only copy of counters and statistics, for another thread.
 
-        The live objects (policy, optimizer, experience) are not in it. Asking for one is an error, since
-        reading it beside the training thread would see half of an update.
+        Reading one of its live objects (policy, optimizer, experience) is an error, since the training thread may be in
+        the middle of an update.
         """
         view = _FrozenTrainerState.__new__(_FrozenTrainerState)
         for name in self.__dataclass_fields__:
@@ -121,7 +123,7 @@ LIVE_FIELDS: Final = ("policy", "optimizer", "experience")
 
 
 class _FrozenTrainerState(TrainerState):
-    """What `TrainerState.frozen` gives. Without slots of its own, it can remember which live objects there are."""
+    """What `TrainerState.frozen` returns. It has no slots, so that it can store which live objects exist."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenInstanceError(f"cannot set state.{name}: background implementations see a frozen view of the state")
@@ -141,7 +143,7 @@ def _live_field(name: str) -> Any:
         if getattr(self, f"_has_{name}"):
             raise LiveObjectError(
                 f"state.{name} changes while a background implementation runs: "
-                "take what you need of it in an implementation without background=True"
+                "read what you need from it in an implementation without background=True"
             )
 
     return property(read)

@@ -1,4 +1,4 @@
-"""`TrainerHook`: methods named after moments of training, each with the arguments it wants.
+"""`TrainerHook`: a class whose methods are named after events, each with the arguments that it needs.
 
     class Reporter(TrainerHook):
         def on_epoch_end(self, losses_stats, policy, trainer_state):
@@ -6,20 +6,20 @@
 
     trainer.add_hook(Reporter())
 
-What a method asks for is found by the name of the argument:
+Arguments are passed by name:
 
     trainer_state, state    the run's `TrainerState`
     policy, epoch, ...      a field of the state; `losses_stats` is its `loss_stats`
-    report_data, ...        what the event itself carries
-    rollout_stats           the statistics of the rollout that has ended, named as in the state; elsewhere the state's
-    eval_scores             an `EvalRewardSummary`: that of the evaluation hook that was added, else one of the state's
-    checkpoint_hook, ...    another hook, by its class or a base of it in snake case; None where none was added
-    stats_client, wandb_run what a hook or plugin has under this name, or None
-    emit                    announces events
+    report_data, ...        an argument of the event
+    rollout_stats           in `on_rollout_end`, the statistics of that rollout; elsewhere those of the state
+    eval_scores             an `EvalRewardSummary`, from the evaluation hook if one was added, else from the state
+    checkpoint_hook, ...    another hook, by the name of its class or a base class in snake case; None if there is none
+    stats_client, wandb_run an attribute of another hook or plugin with this name; None if there is none
+    emit                    emits events
 
-A method marked with `@hookimpl(...)` is an implementation as on a plugin, with its schedule, order and background work,
-and may take arguments by name as well. `critical`, `on_error`, `after`, `before` and `requires` on the class say what
-they say on a plugin; a trainer hook is named there by its class or a base of it, such as `CheckpointHook`.
+A method marked with `@hookimpl(...)` works as on a plugin, with its schedule, order and background execution, and can
+have the same arguments. `critical`, `on_error`, `after`, `before` and `requires` on the class work as on a plugin. They
+name a trainer hook by its class or a base class, such as `CheckpointHook`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ __all__ = ["TrainerHook"]
 
 
 class TrainerHook:
-    """Base of hooks in this style. Override a moment below, or add a method named after any other event."""
+    """Base class of trainer hooks. Override a method below, or add one named after any other event."""
 
     scope: ClassVar[Scope] = "driver"
-    """Where methods without a mark are called: on rank 0 only, unless a class says `every_rank`."""
+    """Methods without `@hookimpl` are called on rank 0 only, unless a class sets `every_rank`."""
 
     def on_training_start(self, *args: Any, **kwargs: Any) -> Any:
-        """The run begins. A policy that is returned is trained on from: its weights become the trained policy's."""
+        """The run starts. If a policy is returned, its weights are loaded into the trained policy."""
 
     def on_new_training_run(self, *args: Any, **kwargs: Any) -> Any:
-        """The run begins: the event's own name for `on_training_start`."""
+        """The run starts. This is the event behind `on_training_start`."""
 
     def on_rollout_start(self, *args: Any, **kwargs: Any) -> Any:
         """A rollout is about to be made."""

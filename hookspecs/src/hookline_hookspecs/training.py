@@ -1,4 +1,4 @@
-"""The moments of training: the loop, its epochs, phases, steps and minibatches."""
+"""Events of training: the loop, its epochs, phases, steps and minibatches."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ def pre_training(state: TrainerState, report_data: dict[str, Any]) -> None:
     Emitted by: trainer.
     Where: every rank, training thread.
     Args:
-        state: the run; counters stand where training starts.
+        state: the run; its counters are those that training starts from.
         report_data: total_epochs, total_steps, start_epoch, start_step.
     Returns: ignored.
     Added: 0.1.
     """
 
 
-@hookspec(clock="epoch")
+@hookspec(clock="epoch", starts=True)
 def on_epoch_start(state: TrainerState) -> None:
-    """An epoch begins.
+    """An epoch starts.
 
     When: before the epoch's rollouts, or before its first batch in supervised training.
     Emitted by: trainer.
     Where: every rank, training thread.
     Args:
-        state: the run; `epoch` is the one that begins.
+        state: the run; `epoch` is the one that starts.
     Returns: ignored.
     Added: 0.1.
     """
 
 
-@hookspec(clock="epoch")
+@hookspec(clock="epoch", starts=True)
 def on_train_phase_start(state: TrainerState) -> None:
-    """The epoch's experience is complete and gradient steps are about to begin.
+    """The epoch's experience is complete and gradient steps are about to start.
 
     When: after the epoch's rollouts and rewards, before the first minibatch.
     Emitted by: trainer.
@@ -63,7 +63,7 @@ def on_train_phase_start(state: TrainerState) -> None:
     """
 
 
-@hookspec(clock="step")
+@hookspec(clock="step", starts=True)
 def pre_training_step(state: TrainerState, report_data: dict[str, Any]) -> None:
     """A gradient step is about to be taken.
 
@@ -80,7 +80,7 @@ def pre_training_step(state: TrainerState, report_data: dict[str, Any]) -> None:
 
 @hookspec(clock="step")
 def on_mb_end(state: TrainerState) -> None:
-    """A minibatch has gone through forward, backward and optimizer.
+    """A minibatch has gone through forward pass, backward pass and optimizer step.
 
     When: after the optimizer's step, gradients still in place, before `post_training_step`.
     Emitted by: trainer.

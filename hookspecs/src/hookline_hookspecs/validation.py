@@ -1,4 +1,4 @@
-"""The moments of a validation: it begins, goes through batches, ends."""
+"""Events of a validation: it starts, goes through batches, ends."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["post_validation", "post_validation_step", "pre_validation", "pre_val
 
 @hookspec(clock="step")
 def pre_validation(state: TrainerState, report_data: dict[str, Any]) -> None:
-    """A validation is about to begin.
+    """A validation is about to start.
 
-    When: at step 0 if asked for, every so many steps, and at the last step; before the first batch.
+    When: at step 0 if configured, every so many steps, and at the last step; before the first batch.
     Emitted by: trainer.
     Where: every rank, training thread.
     Args:

@@ -21,7 +21,7 @@ Write = Callable[..., Saved]
 
 
 class Linear:
-    """As little of a policy as can be saved."""
+    """The smallest policy that can be saved."""
 
     def __init__(self, fill: float = 0.0, width: int = 4) -> None:
         self.weight = numpy.full((width, 2), fill, dtype=numpy.float32)
@@ -64,10 +64,10 @@ def run(hookline_state: Callable[..., TrainerState]) -> Callable[..., TrainerSta
 
 @pytest.fixture
 def checkpoint(hookline_manager: PluginManager) -> Callable[..., Checkpoint]:
-    """Registers the plugin: `checkpoint(keep_last=2)`. A second one takes the place of the first."""
+    """Registers the plugin, `checkpoint(keep_last=2)`, to save every epoch. A second takes the place of the first."""
 
     def register(**options: Any) -> Checkpoint:
-        plugin = Checkpoint(Options(**options), hookline_manager.emit)
+        plugin = Checkpoint(Options(**{"every": 1, **options}), hookline_manager.emit)
         if hookline_manager.has_plugin("checkpoint"):
             hookline_manager.replace("checkpoint", plugin)
         else:

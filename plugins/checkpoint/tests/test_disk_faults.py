@@ -95,7 +95,7 @@ def test_a_disk_that_fails_at_any_operation_is_a_clear_error_and_leaves_a_valid_
                 failures += 1
                 assert f"epoch-0000{epoch} cannot be saved: " in str(error)
                 assert os.strerror(number) in str(error)
-                assert "Earlier checkpoints are untouched; make room" in str(error)
+                assert "Earlier checkpoints are not changed. Free disk space" in str(error)
             made = calls()
         assert newest_epoch(folder) in (20, epoch)
         if made <= call:

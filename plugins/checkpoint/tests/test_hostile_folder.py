@@ -1,4 +1,4 @@
-"""A folder of checkpoints from elsewhere can run no code, and reach nothing outside of itself."""
+"""An untrusted folder of checkpoints cannot run code or reach files outside of itself."""
 
 import hashlib
 import json

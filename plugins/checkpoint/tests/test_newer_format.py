@@ -1,4 +1,4 @@
-"""Checkpoints of a later release: a run stops, says what it needs, and leaves all as it is."""
+"""Checkpoints with a newer format: a run stops with an error and changes nothing."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ Register = Callable[..., Checkpoint]
 Run = Callable[..., TrainerState]
 
 NEEDED = (
-    r"epoch-0000{epoch}: it needs a hookline-checkpoint that knows version 2 of the format, and this one knows 1\. "
+    r"epoch-0000{epoch}: it has format version 2, and this hookline-checkpoint reads version 1 only\. "
     r"Nothing was changed\. Upgrade with pip install -U hookline-checkpoint"
 )
 
@@ -54,5 +54,5 @@ def test_nor_is_it_passed_over_for_an_older_one_by_a_reader_without_a_run(
 ) -> None:
     make_newer(folder / "epoch-000020")
     checkpoint()
-    with pytest.raises(NewerFormatError, match="version 2 of the format"):
+    with pytest.raises(NewerFormatError, match="format version 2"):
         hookline_manager.emit.restore_training_run(state=run(resume=True))

@@ -1,4 +1,4 @@
-"""What a save asks of the operating system, in its order: a call left out, or too early, is lost by a power cut."""
+"""The order of a save's system calls. A missing or early fsync or rename would lose data in a power cut."""
 
 import os
 import threading

@@ -39,15 +39,51 @@ def test_it_is_a_good_plugin() -> None:
     check_plugin(Checkpoint, keep_last=2)
 
 
-def test_it_saves_every_ten_epochs(
-    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("options", "start_epoch", "saved"),
+    [
+        ({"every": None}, 0, [9, 19, 29]),
+        ({"every": 1}, 30, [30, 31, 32, 33, 34]),
+        ({"every": 12}, 0, [11, 23]),
+        ({"every": 12}, 13, [23]),
+        # Four steps an epoch: 50 are complete in the thirteenth, 100 at the end of the twenty-fifth.
+        ({"every": None, "every_steps": 50}, 0, [12, 24]),
+        ({"every": None, "every_steps": 50}, 13, [24]),
+        ({"every": None, "every_steps": 1}, 32, [32, 33, 34]),
+        ({"every": 20, "every_steps": 50}, 0, [12, 19, 24]),
+    ],
+)
+def test_it_saves_every_so_many_epochs_or_steps_when_an_epoch_ends(
+    checkpoint: Register,
+    hookline_manager: PluginManager,
+    run: Run,
+    tmp_path: Path,
+    options: dict[str, Any],
+    start_epoch: int,
+    saved: list[int],
 ) -> None:
-    checkpoint(keep_last=2)
-    for epoch in range(35):
-        state = run(epoch=epoch)
+    checkpoint(keep_last=10, **options)
+    state = run(step=4 * start_epoch, total_epochs=35)
+    hookline_manager.emit.on_new_training_run(state=state)
+    hookline_manager.emit.pre_training(state=state, report_data={"start_epoch": start_epoch})
+    for state.epoch in range(start_epoch, 35):
+        for _ in range(4):
+            state.step += 1
+            hookline_manager.emit.post_training_step(state=state, report_data={})
         hookline_manager.emit.on_epoch_end(state=state)
     hookline_manager.emit.on_training_failed(state=state, error=RuntimeError())
-    assert saved_epochs(tmp_path) == ["epoch-000020", "epoch-000030"]
+    assert saved_epochs(tmp_path) == [f"epoch-{epoch:06d}" for epoch in saved]
+
+
+def test_a_plugin_that_joins_a_run_saves_at_the_next_multiple(
+    checkpoint: Register, hookline_manager: PluginManager, run: Run, tmp_path: Path
+) -> None:
+    checkpoint(every=10)
+    state = run()
+    for state.epoch in range(13, 25):
+        hookline_manager.emit.on_epoch_end(state=state)
+    hookline_manager.emit.on_training_failed(state=state, error=RuntimeError())
+    assert saved_epochs(tmp_path) == ["epoch-000019"]
 
 
 @pytest.mark.parametrize(("total", "every"), [(None, 10), (80, 10), (500, 10), (700, 14), (1000, 20), (100_000, 2000)])
@@ -126,7 +162,7 @@ def test_or_leaves_itself_out_and_the_end_of_the_run_is_saved_all_the_same(
     hookline_manager.emit.on_epoch_end(state=run(epoch=10))
     state = run(epoch=20)
     hookline_manager.emit.on_epoch_end(state=state)
-    assert "epoch 20 is not saved: the checkpoint before it is still being written" in caplog.text
+    assert "epoch 20 is not saved, since the previous checkpoint is still being written" in caplog.text
     state.epoch = 21
     slow_disk.set()
     hookline_manager.emit.on_training_complete(state=state)
@@ -214,7 +250,7 @@ def test_a_score_that_does_not_exist_is_told_once(
     checkpoint(keep_best=1, best_metric="sucess")
     for epoch in (10, 20):
         save(run(epoch=epoch, eval_scores={"success": 0.5, "length": 3.0}))
-    expected = "a checkpoint without the score 'sucess' cannot be one of the best; there are success, length"
+    expected = "a checkpoint without the score 'sucess' (best_metric) cannot be kept as one of the best. Its scores are success, length"
     assert caplog.text.count(expected) == 1
 
 
@@ -230,7 +266,9 @@ def test_a_plugin_whose_state_json_cannot_hold_is_named(
 ) -> None:
     checkpoint()
     hookline_manager.register(Counter(count=object()), "counter")
-    with pytest.raises(CheckpointError, match="plugin 'counter' returned from save_plugin_state what JSON cannot hold"):
+    with pytest.raises(
+        CheckpointError, match="what plugin 'counter' returned from save_plugin_state cannot be written as JSON"
+    ):
         hookline_manager.emit.on_epoch_end(state=run(epoch=10))
     assert not (tmp_path / "checkpoints").exists()
 
@@ -279,7 +317,7 @@ def test_two_that_would_save_the_same_run_are_an_error(
 
 def test_a_hook_that_nobody_gave_events_says_how_to_add_it(run: Run, tmp_path: Path) -> None:
     hook = CheckpointHook(CheckpointManager(tmp_path), 5, 0)
-    with pytest.raises(CheckpointError, match=r"this CheckpointHook cannot ask .* add it by trainer.add_hook"):
+    with pytest.raises(CheckpointError, match=r"this CheckpointHook cannot emit events: add it with trainer.add_hook"):
         hook.on_training_start(run())
 
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes of a checkpoint are, its reader gives a checkpoint or says what is wrong."""
+"""For any bytes on disk, the reader returns a checkpoint or an error that says what is wrong."""
 
 import hashlib
 import json
@@ -56,7 +56,7 @@ def test_a_sparse_file_of_twenty_gigabytes_is_not_read(folder: Path, name: str) 
     if name != "manifest.json":
         agree(path, name, TWENTY_GIGABYTES)
     with pytest.raises(
-        InvalidCheckpointError, match=f"{name} (has {TWENTY_GIGABYTES} bytes, and|is damaged: its arrays)"
+        InvalidCheckpointError, match=f"{name} (has {TWENTY_GIGABYTES} bytes, more|is damaged: its arrays)"
     ):
         read_checkpoint(path)
     found, _ = newest_valid(folder)
@@ -83,7 +83,7 @@ def test_a_file_that_is_larger_than_the_memory_is_an_error_that_says_so(folder: 
     agree(path.parent, path.name, path.stat().st_size)
     said = subprocess.check_output([sys.executable, "-c", READ_IN_LITTLE_MEMORY, str(folder)], text=True)
     assert said.startswith("10 ")
-    assert "policy.safetensors has more bytes than there is memory for" in said
+    assert "policy.safetensors is larger than the available memory" in said
 
 
 @pytest.mark.parametrize("length", [0, 2**63, 2**64 - 1, 10**9])

@@ -154,7 +154,6 @@ def test_damaged_checkpoints_do_not_count_among_those_that_are_kept(
         save(run(epoch=epoch))
     (tmp_path / "checkpoints/epoch-000020/manifest.json").unlink()
     resumed(keep_last=2)
-    hookline_manager.set_clocks(epoch=10)
     save(run(epoch=30, resume=True))
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["epoch-000010", "epoch-000030"]
 
@@ -175,7 +174,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_and_says_
     caplog.set_level(logging.INFO)
     (tmp_path / "checkpoints" / ".staging-epoch-000010").mkdir(parents=True)
     assert resumed() is None
-    assert f"there is no checkpoint in {tmp_path / 'checkpoints'} yet: the run begins anew" in caplog.text
+    assert f"there is no checkpoint in {tmp_path / 'checkpoints'} yet: the run starts from the beginning" in caplog.text
 
 
 def test_a_new_run_refuses_a_folder_with_checkpoints_of_another(
@@ -183,7 +182,7 @@ def test_a_new_run_refuses_a_folder_with_checkpoints_of_another(
 ) -> None:
     checkpoint()
     save(run(epoch=10))
-    with pytest.raises(CheckpointError, match=r"newest epoch-000010: go on with that run by --resume .*, or give"):
+    with pytest.raises(CheckpointError, match=r"newest epoch-000010: resume that run with --resume .*, or give"):
         hookline_manager.emit.on_new_training_run(state=run())
 
 
@@ -197,7 +196,7 @@ def test_weights_of_another_shape_are_an_error_that_names_them_and_both_shapes(
     with pytest.raises(
         CheckpointError,
         match=r"epoch-000010 does not fit this run's policy: layer\.weight has the shape \(4, 2\) in the checkpoint and "
-        r"\(8, 2\) in this run; resume with the configuration it was saved with",
+        r"\(8, 2\) in this run; resume with the config it was saved with",
     ):
         resumed(state)
 
@@ -227,6 +226,28 @@ def test_a_part_that_one_side_lacks_is_an_error(
         resumed(run(resume=True, **{part: None}))
 
 
+def test_several_optimizers_are_restored_by_their_names(
+    checkpoint: Register, run: Run, save: Save, resumed: Callable[..., Any]
+) -> None:
+    checkpoint()
+    saved = {"actor": run(epoch=1).optimizer, "critic": run(epoch=2).optimizer}
+    save(run(epoch=10, optimizer=saved))
+    new = run(resume=True, optimizer={"critic": run().optimizer, "actor": run().optimizer})
+    resumed(new)
+    assert str(new.optimizer["actor"].state) == str(saved["actor"].state)
+    assert str(new.optimizer["critic"].state) == str(saved["critic"].state)
+
+
+def test_optimizers_of_other_names_are_an_error(
+    checkpoint: Register, run: Run, save: Save, resumed: Callable[..., Any]
+) -> None:
+    checkpoint()
+    save(run(epoch=10, optimizer={"actor": run().optimizer, "critic": run().optimizer}))
+    message = "the run has the optimizers actor, value, and the checkpoint has actor, critic"
+    with pytest.raises(CheckpointError, match=message):
+        resumed(run(resume=True, optimizer={"actor": run().optimizer, "value": run().optimizer}))
+
+
 SAVED_WITH = {
     "hookline": "0.1.0",
     "task": "cartpole",
@@ -248,7 +269,7 @@ def test_another_configuration_is_told_key_by_key(
     assert resumed(run(resume=True, config=now)).epoch == 10
     (told,) = warnings(caplog)
     assert told.endswith(
-        "with a configuration that differs: trainer.epochs was 10, is 20; "
+        "with a different config: trainer.epochs was 10, is 20; "
         "trainer.optimizer.betas was [0.9, 0.99], is [0.9, 0.95]; trainer.seed was absent, is 3"
     )
 
@@ -265,7 +286,7 @@ def test_the_same_configuration_is_not_worth_a_word(
 def test_another_task_is_an_error(checkpoint: Register, run: Run, save: Save, resumed: Callable[..., Any]) -> None:
     checkpoint()
     save(run(epoch=10, config=config_with()))
-    with pytest.raises(CheckpointError, match='by a run of the task "cartpole", and this run\'s task is "arithmetic"'):
+    with pytest.raises(CheckpointError, match='by a run of the task "cartpole", but this run\'s task is "arithmetic"'):
         resumed(run(resume=True, config={**SAVED_WITH, "task": "arithmetic"}))
 
 

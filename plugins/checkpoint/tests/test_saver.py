@@ -1,4 +1,4 @@
-"""Saving beside training: what is written is what was there when it was taken."""
+"""Saving while training goes on: a checkpoint has the state at the time of the save."""
 
 import os
 import threading

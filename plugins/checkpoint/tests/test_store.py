@@ -1,4 +1,4 @@
-"""What is on disk: the four files, and what is left of a checkpoint when one of them is damaged."""
+"""The four files of a checkpoint on disk, and what happens when one of them is damaged."""
 
 import hashlib
 import json
@@ -105,10 +105,10 @@ def test_a_missing_file_makes_a_checkpoint_invalid(folder: Path, name: str) -> N
         (b"{", "manifest.json is not JSON"),
         (b"\xff", "manifest.json is not JSON"),
         (b"[" * 50_000, "manifest.json is not JSON"),
-        (b" " * 200_000, "manifest.json has 200000 bytes, and 100000 are the most"),
+        (b" " * 200_000, "manifest.json has 200000 bytes, more than 100000"),
         (b"[]", "is not the manifest of a checkpoint"),
-        (b'{"format": "hookline-checkpoint", "version": 0}', "version 0, this reader knows 1"),
-        (b'{"format": "hookline-checkpoint", "version": "2"}', "version '2', this reader knows 1"),
+        (b'{"format": "hookline-checkpoint", "version": 0}', "version is 0, this release reads 1"),
+        (b'{"format": "hookline-checkpoint", "version": "2"}', "version is '2', this release reads 1"),
         (b'{"format": "hookline-checkpoint", "version": 1}', "does not give the size and hash of policy.safetensors"),
     ],
 )

@@ -108,7 +108,7 @@ def test_an_array_type_that_cannot_be_held_is_named() -> None:
 
 @pytest.mark.parametrize("description", [{"array": "gone"}, {"code": "import os"}, {"float": "1"}, {}])
 def test_a_description_of_nothing_is_an_error(description: object) -> None:
-    with pytest.raises(InvalidCheckpointError, match="described"):
+    with pytest.raises(InvalidCheckpointError, match="the array .gone. is missing|invalid description"):
         join_tree({"list": [description]}, {})
 
 

@@ -148,7 +148,7 @@ def test_wandb_that_fails_is_a_warning_and_the_run_goes_on(
     state = with_wandb(run(epoch=10), broken)
     save(state)
     wait_for_upload(plugin, state, hookline_manager)
-    assert "epoch-000010 could not be handed to wandb: ConnectionError: no such host" in caplog.text
+    assert "epoch-000010 could not be uploaded to wandb: ConnectionError: no such host" in caplog.text
     assert state.latest_checkpoint_path is not None
     assert state.latest_checkpoint_uri is None
 

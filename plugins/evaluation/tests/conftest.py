@@ -15,10 +15,10 @@ from hookline_evaluation import Evaluation, Options
 
 @pytest.fixture
 def evaluation(hookline_manager: PluginManager) -> Callable[..., Evaluation]:
-    """Registers the plugin: `evaluation(n_examples=8)`."""
+    """Registers the plugin, `evaluation(n_examples=8)`, to evaluate every epoch."""
 
     def register(**options: Any) -> Evaluation:
-        plugin = Evaluation(Options(**options), hookline_manager.emit)
+        plugin = Evaluation(Options(**{"every": 1, **options}), hookline_manager.emit)
         hookline_manager.register(plugin, "evaluation")
         return plugin
 

@@ -1,4 +1,4 @@
-"""Evaluations in a process of their own, as far as no framework is needed: how they begin, fail and are ended."""
+"""Evaluations in a child process, without a framework: how they start, fail and are stopped."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder
 from hookline_evaluation import Evaluation
-from hookline_evaluation.elsewhere.checkpoints import counters_of, find_checkpoint, run_of
-from hookline_evaluation.elsewhere.child_process import ChildEvaluation
-from hookline_evaluation.elsewhere.messages import Ticket
 from hookline_evaluation.errors import EvaluationError
+from hookline_evaluation.out_of_process.checkpoints import counters_of, find_checkpoint, run_of
+from hookline_evaluation.out_of_process.child_process import ChildEvaluation
+from hookline_evaluation.out_of_process.jobs import EvaluationJob
 from hookline_hookspecs import CheckpointRecord, TrainerState
 
 Run = Callable[..., TrainerState]
@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[int]]:
-    """The evaluating processes that the test has begun, known by the folder that they are told of."""
+    """The child processes that the test has started, found by the folder in their command line."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
@@ -45,7 +45,7 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], se
                 command = (folder / "cmdline").read_bytes() if folder.name.isdecimal() else b""
             except OSError:  # it has ended meanwhile
                 continue
-            if b"elsewhere.child\0" in command and bytes(tmp_path) in command:
+            if b"out_of_process.child_main\0" in command and bytes(tmp_path) in command:
                 found.add(int(folder.name))
         return found
 
@@ -115,7 +115,7 @@ def test_at_most_one_goes_on_and_the_end_of_the_run_ends_it(
     assert len(children()) == 1
     hookline_manager.emit.on_training_complete(state=state)
     assert children() == set()
-    assert f"the evaluation of {endless} was not done by the end of the run and was ended" in caplog.text
+    assert f"the evaluation of {endless} did not finish by the end of the run and was stopped" in caplog.text
     assert hookline_events.names().count("on_evaluation_start") == 1
 
 
@@ -136,10 +136,10 @@ def test_a_run_that_fails_ends_its_evaluation_at_once(
 
 
 def test_an_evaluation_that_takes_too_long_is_ended(endless: Path, children: Callable[[], set[int]]) -> None:
-    evaluation = ChildEvaluation(Ticket(endless), timeout_seconds=0.2)
+    evaluation = ChildEvaluation(EvaluationJob(endless), timeout_seconds=0.2)
     wait_until(lambda: evaluation.wait(0.1))
     with pytest.raises(EvaluationError, match=f"the evaluation of {endless} took more than 0.2 s"):
-        evaluation.answer()
+        evaluation.outcome()
     evaluation.stop()
     assert children() == set()
 
@@ -147,9 +147,9 @@ def test_an_evaluation_that_takes_too_long_is_ended(endless: Path, children: Cal
 def test_the_process_does_not_outlive_a_killed_run(endless: Path, children: Callable[[], set[int]]) -> None:
     code = (
         "import sys, time, pathlib\n"
-        "from hookline_evaluation.elsewhere.child_process import ChildEvaluation\n"
-        "from hookline_evaluation.elsewhere.messages import Ticket\n"
-        "evaluation = ChildEvaluation(Ticket(pathlib.Path(sys.argv[1])), 600)\n"
+        "from hookline_evaluation.out_of_process.child_process import ChildEvaluation\n"
+        "from hookline_evaluation.out_of_process.jobs import EvaluationJob\n"
+        "evaluation = ChildEvaluation(EvaluationJob(pathlib.Path(sys.argv[1])), 600)\n"
         "time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(endless)]) as run:
@@ -163,9 +163,9 @@ def test_evaluations_that_are_killed_leave_no_files(
 ) -> None:
     code = (
         "import sys, time, pathlib\n"
-        "from hookline_evaluation.elsewhere.child_process import ChildEvaluation\n"
-        "from hookline_evaluation.elsewhere.messages import Ticket\n"
-        "evaluation = ChildEvaluation(Ticket(pathlib.Path(sys.argv[1])), 600)\n"
+        "from hookline_evaluation.out_of_process.child_process import ChildEvaluation\n"
+        "from hookline_evaluation.out_of_process.jobs import EvaluationJob\n"
+        "evaluation = ChildEvaluation(EvaluationJob(pathlib.Path(sys.argv[1])), 600)\n"
         "time.sleep(600)\n"
     )
     before = set(tmp_path.iterdir())
@@ -184,7 +184,7 @@ def test_a_run_without_a_folder_is_told_that_it_has_no_checkpoints(
 ) -> None:
     evaluation(mode="background")
     hookline_manager.emit.on_new_training_run(state=hookline_state(run_dir=None))
-    assert "the run has no folder, so there are no checkpoints" in caplog.text
+    assert "the run has no folder and so no checkpoints" in caplog.text
 
 
 def test_the_newest_complete_checkpoint_of_a_run_is_meant(run_dir: Path) -> None:
@@ -207,11 +207,11 @@ def test_the_newest_complete_checkpoint_of_a_run_is_meant(run_dir: Path) -> None
 
 
 def test_a_folder_without_a_checkpoint_is_an_error_that_says_so(run_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match="holds no checkpoint: there is no policy.safetensors in it"):
+    with pytest.raises(EvaluationError, match="has no checkpoint: there is no policy.safetensors in it"):
         find_checkpoint(run_dir)
     with pytest.raises(EvaluationError, match="there is no folder"):
         find_checkpoint(tmp_path / "nowhere")
     with pytest.raises(
-        EvaluationError, match="is in no run's folder: none of the folders it lies in has a config.json"
+        EvaluationError, match="is not in the folder of a run: none of its parent folders has a config.json"
     ):
         run_of(tmp_path)

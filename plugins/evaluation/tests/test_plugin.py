@@ -18,7 +18,7 @@ Run = Callable[..., TrainerState]
 
 
 class Evaluator:
-    """Carries evaluations out, and remembers what it was asked for."""
+    """Implements `evaluate_policy`, and records the requests."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -37,12 +37,13 @@ def test_it_is_a_good_plugin() -> None:
 @pytest.mark.parametrize(
     ("every", "total_epochs", "evaluated"),
     [
-        (None, None, [10, 20, 24]),
-        (None, 25, [10, 20, 24]),
-        (None, 100, [10, 20, 24]),
-        (None, 101, [20, 24]),
+        (None, None, [9, 19, 24]),
+        (None, 25, [9, 19, 24]),
+        (None, 100, [9, 19, 24]),
+        (None, 101, [19, 24]),
         (None, 1000, [24]),
-        (8, 1000, [8, 16, 24]),
+        (8, 1000, [7, 15, 23, 24]),
+        (1, 1000, list(range(25))),
     ],
 )
 def test_it_evaluates_about_ten_times_in_a_run_and_at_its_end_or_as_it_is_told(
@@ -93,7 +94,7 @@ def test_the_request_is_what_the_options_say(
 def test_glances_have_an_interval_of_their_own(
     evaluation: Callable[..., Evaluation], hookline_manager: PluginManager, hookline_state: Run
 ) -> None:
-    evaluation(micro_every=4, micro_n_examples=3, n_examples=8)
+    evaluation(every=10, micro_every=4, micro_n_examples=3, n_examples=8)
     evaluator = Evaluator({})
     hookline_manager.register(evaluator)
     state = hookline_state()
@@ -101,21 +102,61 @@ def test_glances_have_an_interval_of_their_own(
         hookline_manager.emit.on_epoch_end(state=state)
     hookline_manager.emit.on_training_complete(state=state)
     asked = [(epoch, request.kind, request.n_examples) for epoch, request in evaluator.asked]
-    assert sorted(asked) == [(4, "micro", 3), (8, "micro", 3), (10, "full", 8), (12, "full", 8), (12, "micro", 3)]
+    assert sorted(asked) == [(3, "micro", 3), (7, "micro", 3), (9, "full", 8), (11, "micro", 3), (12, "full", 8)]
 
 
 def test_a_run_that_goes_on_has_passed_no_glance(
     evaluation: Callable[..., Evaluation], hookline_manager: PluginManager, hookline_state: Run
 ) -> None:
-    evaluation(micro_every=4)
+    evaluation(every=20, micro_every=4)
     evaluator = Evaluator({})
     hookline_manager.register(evaluator)
-    hookline_manager.set_clocks(epoch=22)
     state = hookline_state()
     hookline_manager.emit.on_new_training_run(state=state)
-    for state.epoch in (23, 24):
+    hookline_manager.emit.pre_training(state=state, report_data={"start_epoch": 22})
+    for state.epoch in range(22, 25):
         hookline_manager.emit.on_epoch_end(state=state)
-    assert [epoch for epoch, _ in evaluator.asked] == [24]
+    assert [epoch for epoch, _ in evaluator.asked] == [23]
+
+
+@pytest.mark.parametrize(
+    ("options", "start_step", "evaluated"),
+    [
+        ({"every": None, "every_steps": 10}, 0, [10, 20, 24]),
+        ({"every": None, "every_steps": 10}, 12, [20, 24]),
+        ({"every": 2, "every_steps": 12}, 0, [8, 12, 16, 24]),
+    ],
+)
+def test_it_evaluates_by_steps_in_the_middle_of_an_epoch_and_no_step_twice(
+    evaluation: Callable[..., Evaluation],
+    hookline_manager: PluginManager,
+    hookline_state: Run,
+    tmp_path: Path,
+    options: dict[str, Any],
+    start_step: int,
+    evaluated: list[int],
+) -> None:
+    evaluation(**options)
+    steps = []
+
+    class StepEvaluator:
+        @hookimpl
+        def evaluate_policy(self, state: TrainerState) -> EvaluationResult:
+            steps.append(state.step)
+            return EvaluationResult({"success": 0.5}, {"addition": [Episode("2+3=", "5", "5", 1.0)]})
+
+    hookline_manager.register(StepEvaluator())
+    state = hookline_state(step=start_step, run_dir=tmp_path)
+    hookline_manager.emit.pre_training(state=state, report_data={"start_epoch": start_step // 4})
+    for state.epoch in range(start_step // 4, 6):
+        for _ in range(4):
+            state.step += 1
+            hookline_manager.emit.post_training_step(state=state, report_data={})
+        hookline_manager.emit.on_epoch_end(state=state)
+    hookline_manager.emit.on_training_complete(state=state)
+    assert steps == evaluated
+    replays = [f"epoch-{(step - 1) // 4:06d}-step-{step:06d}.jsonl" for step in evaluated]
+    assert sorted(path.name for path in (tmp_path / "replays").glob("*.jsonl")) == replays
 
 
 def test_an_answer_with_episodes_gives_scores_and_a_replay(
@@ -182,7 +223,7 @@ def test_it_says_once_that_nobody_answers_and_tells_no_scores(
     hookline_manager.register(Evaluator(None))
     for epoch in (10, 20, 30):
         hookline_manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
-    said = [record for record in caplog.records if "no plugin gave scores in evaluate_policy" in record.message]
+    said = [record for record in caplog.records if "no plugin returned scores from evaluate_policy" in record.message]
     assert [record.levelname for record in said] == ["INFO"]
     assert "on_evaluation_end" not in hookline_events.names()
 
@@ -197,7 +238,7 @@ def test_an_answer_that_is_no_scores_is_reported(
     hookline_manager.register(Evaluator(0.5))
     state = hookline_state(epoch=10)
     hookline_manager.emit.on_epoch_end(state=state)
-    assert "a plugin returned a float from evaluate_policy, not scores by name" in caplog.text
+    assert "a plugin returned a float from evaluate_policy, not a mapping of names to scores" in caplog.text
     assert state.eval_scores == {}
 
 

@@ -15,10 +15,10 @@ import pytest
 from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder
 from hookline_evaluation import Evaluation
-from hookline_evaluation.elsewhere import remote
-from hookline_evaluation.elsewhere.messages import Ticket
-from hookline_evaluation.elsewhere.remote import RemoteEvaluation
 from hookline_evaluation.errors import EvaluationError
+from hookline_evaluation.out_of_process import client
+from hookline_evaluation.out_of_process.client import RemoteEvaluation
+from hookline_evaluation.out_of_process.jobs import EvaluationJob
 from hookline_hookspecs import CheckpointRecord, EvaluationRequest, ReplayRecord, TrainerState
 
 TOKEN = "a-secret-that-nobody-may-see"
@@ -33,7 +33,7 @@ Reply = tuple[int, Any]
 
 
 class Server(ThreadingHTTPServer):
-    """Says its replies in turn, the last one over and over, and remembers what it was told."""
+    """Sends its replies in turn, repeats the last one, and records the calls."""
 
     daemon_threads = True
 
@@ -93,10 +93,10 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evaluate(server: Server, timeout: float = 60.0, request: EvaluationRequest | None = None) -> RemoteEvaluation:
-    ticket = Ticket(
+    job = EvaluationJob(
         Path("/runs/one/checkpoints/epoch-000004"), 4, 16, "s3://bucket/one", request or EvaluationRequest()
     )
-    evaluation = RemoteEvaluation(ticket, server.url + "/", timeout, poll_seconds=0.01)
+    evaluation = RemoteEvaluation(job, server.url + "/", timeout, poll_seconds=0.01)
     assert evaluation.wait(90)
     return evaluation
 
@@ -108,7 +108,7 @@ def test_the_checkpoint_and_the_request_are_posted_and_the_result_polled_for(ser
         (200, {"state": "running"}),
         (200, DONE),
     ]
-    answer = evaluate(server, request=EvaluationRequest(n_examples=8, lessons=("addition",))).answer()
+    answer = evaluate(server, request=EvaluationRequest(n_examples=8, lessons=("addition",))).outcome()
     assert answer.scores == {"eval/addition/success_rate": 0.75}
     assert answer.records == DONE["result"]["records"]
     (method, path, told, authorization), *polls = server.calls
@@ -120,7 +120,7 @@ def test_the_checkpoint_and_the_request_are_posted_and_the_result_polled_for(ser
 
 def test_a_server_that_is_busy_or_unwell_is_asked_again_for_the_same_evaluation(server: Server) -> None:
     server.replies = [(503, {}), (409, {}), (202, {"state": "running"}), (500, {}), (200, DONE)]
-    assert evaluate(server).answer().scores
+    assert evaluate(server).outcome().scores
     posted = [told["id"] for method, _, told, _ in server.calls if method == "POST"]
     assert len(posted) == 3
     assert len(set(posted)) == 1
@@ -132,7 +132,7 @@ def test_a_server_that_is_busy_or_unwell_is_asked_again_for_the_same_evaluation(
         ((401, {"error": "wrong"}), "status 401"),
         ((302, {}), "status 302"),
         ((200, b"<html>"), "the answer is not JSON"),
-        ((200, [1]), "which is no object"),
+        ((200, [1]), "which is not an object"),
         ((200, {"state": "failed", "error": "no such lesson"}), "could not evaluate .*: no such lesson"),
         ((200, {"state": "done", "result": {"scores": [1.0]}}), "has no scores by name"),
         (
@@ -143,43 +143,43 @@ def test_a_server_that_is_busy_or_unwell_is_asked_again_for_the_same_evaluation(
         ((200, b'{"state": "done", "result": {"scores": {"x": 1e999}}}'), "since 'x' is inf: a score must be"),
         ((200, b'{"state": "done", "result": {"scores": {"x": NaN}}}'), "since 'x' is nan: a score must be"),
         ((200, {"state": "done", "result": {"scores": {"x": 10**400}}}), "since 'x' is 1000.*: a score must be"),
-        ((200, {"state": "done", "result": {"scores": {}, "records": [{"lesson": []}]}}), "are no list of episodes"),
-        ((200, {"state": "done", "result": {"scores": {}, "records": ["x"]}}), "are no list of episodes"),
+        ((200, {"state": "done", "result": {"scores": {}, "records": [{"lesson": []}]}}), "are not a list of episodes"),
+        ((200, {"state": "done", "result": {"scores": {}, "records": ["x"]}}), "are not a list of episodes"),
     ],
 )
 def test_what_is_no_result_is_an_error_at_once(server: Server, reply: Reply, message: str) -> None:
     server.replies = [reply]
     with pytest.raises(EvaluationError, match=message) as raised:
-        evaluate(server).answer()
+        evaluate(server).outcome()
     assert TOKEN not in str(raised.value)
     assert all(path != "/elsewhere" for _, path, *_ in server.calls)
 
 
 def test_a_server_that_hangs_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "CALL_SECONDS", 0.1)
+    monkeypatch.setattr(client, "CALL_SECONDS", 0.1)
     server.replies = [(202, {"state": "running"}), (200, "hang")]
     with pytest.raises(EvaluationError, match="no whole answer within 0.1 s|gave no result"):
-        evaluate(server, timeout=1.0).answer()
+        evaluate(server, timeout=1.0).outcome()
 
 
 def test_a_server_that_is_never_done_is_given_up(server: Server) -> None:
     server.replies = [(200, {"state": "running"})]
     with pytest.raises(EvaluationError, match=f"{server.url}.* gave no result for .*epoch-000004 within 0.3 s"):
-        evaluate(server, timeout=0.3).answer()
+        evaluate(server, timeout=0.3).outcome()
 
 
 def test_no_server_at_all_is_an_error_that_names_it(server: Server) -> None:
-    ticket = Ticket(Path("/runs/one/checkpoints/epoch-000004"))
-    evaluation = RemoteEvaluation(ticket, "http://127.0.0.1:1", 0.5)
+    job = EvaluationJob(Path("/runs/one/checkpoints/epoch-000004"))
+    evaluation = RemoteEvaluation(job, "http://127.0.0.1:1", 0.5)
     assert evaluation.wait(60)
     with pytest.raises(EvaluationError, match=r"by http://127.0.0.1:1 failed: ConnectError"):
-        evaluation.answer()
+        evaluation.outcome()
 
 
 def test_a_token_that_breaks_out_of_its_header_is_not_sent(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOKLINE_EVALUATION_TOKEN", "a\r\nX-Other: b")
     with pytest.raises(EvaluationError, match="HOOKLINE_EVALUATION_TOKEN has a space, a control character"):
-        evaluate(server).answer()
+        evaluate(server).outcome()
     assert server.calls == []
 
 
@@ -255,4 +255,4 @@ def test_a_hanging_server_does_not_keep_a_run_from_its_end(
     checkpoint = CheckpointRecord(run_dir / "checkpoints" / "epoch-000003", epoch=3, step=12)
     hookline_manager.emit.on_checkpoint_saved(state=state, checkpoint=checkpoint)
     hookline_manager.emit.on_training_complete(state=state)
-    assert "was not done by the end of the run and was ended" in caplog.text
+    assert "did not finish by the end of the run and was stopped" in caplog.text

@@ -23,7 +23,7 @@ from hookline_evaluation import Evaluation
 from hookline_evaluation.replays.page import replay_page
 from hookline_evaluation.replays.png import encode_png
 from hookline_evaluation.replays.records import episode_record, plain
-from hookline_evaluation.replays.writing import write_replay
+from hookline_evaluation.replays.storage import write_replay
 from hookline_hookspecs import Episode, ReplayRecord, TrainerState, Turn
 
 EVIL = "</pre><script>alert('x')</script><img src=x onerror=alert(1)>"
@@ -157,7 +157,7 @@ def test_a_picture_is_a_png_that_decodes_to_itself() -> None:
 
 
 def test_a_picture_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=re.escape("of shape (height, width, 3), not (2, 2, 4)")):
+    with pytest.raises(ValueError, match=re.escape("of shape (height, width, 3), got shape (2, 2, 4)")):
         encode_png(Picture(2, 2, 4))
 
 

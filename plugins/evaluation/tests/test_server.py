@@ -1,4 +1,4 @@
-"""The evaluation server: whom it answers, what it evaluates, and what it says."""
+"""The evaluation server: which callers and checkpoints it accepts, and its responses."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline_evaluation.elsewhere.messages import Answer
-from hookline_evaluation.elsewhere.server import LARGEST_BODY, EvaluationServer
 from hookline_evaluation.errors import EvaluationError
+from hookline_evaluation.out_of_process.jobs import EvaluationOutcome
+from hookline_evaluation.out_of_process.server import MAX_BODY, EvaluationServer
 from hookline_hookspecs import EvaluationRequest
 
 TOKEN = "a-secret-that-nobody-may-see"
@@ -90,7 +90,10 @@ def test_without_a_token_a_name_that_only_points_to_this_machine_will_not_do(ser
     assert client.get("/evaluations/x").status_code == 404
     assert client.get("/evaluations/x", headers={"Host": "localhost:80"}).status_code == 404
     reply = client.get("/evaluations/x", headers={"Host": "attacker.example"})
-    assert (reply.status_code, reply.json()["error"]) == (403, "this server is for callers on its own machine")
+    assert (reply.status_code, reply.json()["error"]) == (
+        403,
+        "this server has no token and serves its own machine only",
+    )
 
 
 def test_what_a_page_in_a_browser_could_send_is_refused(serve: Serve) -> None:
@@ -103,13 +106,16 @@ def test_what_a_page_in_a_browser_could_send_is_refused(serve: Serve) -> None:
     [
         ([], "the body must be an object with an id"),
         ({"id": "../../etc"}, "the body must be an object with an id"),
-        ({"id": "a", "request": {"n_exmaples": 3}}, "a request has no 'n_exmaples'; known are greedy, held_out, kind"),
+        (
+            {"id": "a", "request": {"n_exmaples": 3}},
+            "a request has no key 'n_exmaples'; its keys are greedy, held_out, kind",
+        ),
         ({"id": "a", "request": {"held_out": "no"}}, "held_out must be true or false, got 'no'"),
         ({"id": "a", "request": {"n_examples": 10**9}}, "n_examples must be 1 to 1000000, got 1000000000"),
         ({"id": "a", "request": {"n_examples": True}}, "n_examples must be 1 to 1000000, got True"),
         ({"id": "a", "request": {"kind": "huge"}}, "kind must be 'micro' or 'full', got 'huge'"),
         ({"id": "a", "request": {"lessons": "addition"}}, "lessons must be a list of names, got 'addition'"),
-        ({"id": "a", "request": 3}, "a request is an object, not 3"),
+        ({"id": "a", "request": 3}, "a request must be an object, not 3"),
         ({"id": "a", "request": {"pass_at": [0]}}, "pass_at must be numbers of 1 to 1, got [0]"),
         (
             {"id": "a", "request": {"samples_per_problem": 4, "pass_at": [5]}},
@@ -126,7 +132,7 @@ def test_a_call_that_makes_no_sense_is_told_why(serve: Serve, body: Any, message
 def test_a_body_that_is_too_long_or_no_json_is_not_read(serve: Serve) -> None:
     client = serve()
     headers = {"Content-Type": "application/json"}
-    assert client.post("/evaluations", content=b" " * (LARGEST_BODY + 1), headers=headers).status_code == 413
+    assert client.post("/evaluations", content=b" " * (MAX_BODY + 1), headers=headers).status_code == 413
     assert client.post("/evaluations", content=b"{", headers=headers).status_code == 400
     assert client.post("/evaluations", content=b"[" * 100_000, headers=headers).status_code == 400
     assert client.post("/elsewhere", json={}).status_code == 404
@@ -220,7 +226,7 @@ def test_a_caller_that_goes_away_is_one_line_of_log(serve: Serve, caplog: pytest
     while not caplog.records and time.monotonic() < deadline:
         time.sleep(0.01)
     assert [record.getMessage() for record in caplog.records] == [
-        "127.0.0.1 got no answer: ConnectionResetError: [Errno 104] Connection reset by peer"
+        "127.0.0.1 got no response: ConnectionResetError: [Errno 104] Connection reset by peer"
     ]
     assert "Traceback" not in capfd.readouterr().err
     assert client.get("/evaluations/x").status_code == 404
@@ -256,7 +262,7 @@ def test_whatever_is_posted_is_refused_with_a_reason(serve: Serve, capfd: pytest
 @given(JSON | st.fixed_dictionaries({"scores": st.dictionaries(st.text(max_size=8), JSON), "records": st.lists(JSON)}))
 def test_an_answer_has_finite_scores_or_is_refused(data: Any) -> None:
     try:
-        answer = Answer.from_json(data)
+        answer = EvaluationOutcome.from_json(data)
     except EvaluationError as error:
         assert "of an evaluation" in str(error)
     else:
@@ -362,10 +368,10 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "say what to evaluate: hookline evaluate RUN, or hookline evaluate --serve"),
-        (("nowhere",), "there is no folder nowhere: give the folder of a run, or of one of its checkpoints"),
+        ((), "nothing to evaluate: use hookline evaluate RUN, or hookline evaluate --serve"),
+        (("nowhere",), "there is no folder nowhere: give the folder of a run or of one of its checkpoints"),
         (("--serve", "--host", "0.0.0.0"), "a server on 0.0.0.0 can be reached from other machines: set a token"),
-        (("--serve", "--root", "nowhere"), "there is no folder nowhere, where checkpoints could be"),
+        (("--serve", "--root", "nowhere"), "--root: there is no folder nowhere"),
         (("x", "--samples-per-problem", "4"), "all samples of a problem would be the same"),
     ],
 )

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hookline.cli import main
+from hookline_metrics.durations import format_age, format_duration
 from hookline_metrics.sinks import Report, Run
 from hookline_metrics.sinks.sqlite import SQLiteSink
 from hookline_metrics.terminal import sparkline
-from hookline_metrics.wording import age_in_words, duration_in_words
 
 Hookline = Callable[..., str]
 
@@ -70,7 +70,7 @@ def test_a_folder_of_runs_may_be_anywhere(hookline: Hookline, tmp_path: Path) ->
 
 
 def test_without_runs_it_says_how_to_make_one(hookline: Hookline) -> None:
-    assert "There is no run in runs/. `hookline train" in hookline("runs")
+    assert "No runs in runs/. Start one: `hookline train" in hookline("runs")
 
 
 def test_one_run_is_shown_with_a_small_chart_of_each_metric(hookline: Hookline, tmp_path: Path) -> None:
@@ -101,14 +101,15 @@ def test_both_are_json_for_another_program(hookline: Hookline, tmp_path: Path) -
 @pytest.mark.parametrize("command", ["runs", "report"])
 def test_a_wrong_name_is_met_with_the_nearest(fails: Hookline, tmp_path: Path, command: str) -> None:
     make_run(tmp_path / "runs" / "cartpole-1")
-    assert "there is no run 'cartpole-2', neither as a folder nor in runs/ (did you mean 'cartpole-1'?)" in fails(
-        command, "cartpole-2"
-    ).replace("\n", " ")
+    assert (
+        "there is no run 'cartpole-2': no such folder, and none of that name in runs/ (did you mean 'cartpole-1'?)"
+        in fails(command, "cartpole-2").replace("\n", " ")
+    )
 
 
 def test_a_folder_that_is_no_run_has_no_report(fails: Hookline, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "empty is not the folder of a run: there is no stats.sqlite" in fails("report", "empty")
+    assert "empty is not the folder of a run: it has no stats.sqlite" in fails("report", "empty")
 
 
 def test_the_report_goes_to_the_run_or_where_it_is_wanted(hookline: Hookline, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_a_sparkline_is_as_wide_as_it_may_be_and_has_gaps() -> None:
 
 
 def test_durations_are_in_words() -> None:
-    assert [duration_in_words(seconds) for seconds in (0, 12, 185, 7800, 3600, 273600)] == [
+    assert [format_duration(seconds) for seconds in (0, 12, 185, 7800, 3600, 273600)] == [
         "0 s",
         "12 s",
         "3 min 5 s",
@@ -145,7 +146,7 @@ def test_durations_are_in_words() -> None:
         "1 h",
         "3 d 4 h",
     ]
-    assert age_in_words(7800) == "2 h"
+    assert format_age(7800) == "2 h"
 
 
 def garbage(path: Path) -> None:
@@ -196,7 +197,7 @@ _kept_open: list[sqlite3.Connection] = []
         (damaged_inside, "malformed"),
         (locked, "database is locked"),
         (of_another_program, "no such table: metrics"),
-        (with_rows_of_another_type, "rows that are no metrics"),
+        (with_rows_of_another_type, "rows that are not metrics"),
         (a_folder, "unable to open database file"),
     ],
 )
@@ -233,7 +234,7 @@ def test_a_run_that_was_killed_before_its_first_number_is_a_run_without_numbers(
     _, first, second = hookline("runs").splitlines()
     assert first.split()[:2] == ["intact", "finished"]
     assert second.split() == ["killed", "stopped", "0"]
-    assert "No number has been recorded yet." in hookline("runs", "killed")
+    assert "No metrics have been recorded yet." in hookline("runs", "killed")
 
 
 def test_a_damaged_run_alone_is_an_error_and_no_traceback(fails: Hookline, tmp_path: Path) -> None:
@@ -250,7 +251,7 @@ def test_a_report_that_cannot_be_written_says_where_and_what_to_do(fails: Hookli
     (tmp_path / "runs" / "mine" / "report.html").mkdir()  # no user may write there, root neither
     said = " ".join(fails("report", "mine").split())
     assert "the report cannot be written to runs/mine/report.html: Is a directory" in said
-    assert "--output names another place" in said
+    assert "Use --output to write it elsewhere" in said
     assert not list((tmp_path / "runs" / "mine").glob(".report*"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import EvaluationRequest, HookContext, Rollout, TrainerState
 from hookline_metrics.gradients import gradient_statistics
-from hookline_metrics.phases import PhaseClock
+from hookline_metrics.phase_timer import PhaseTimer
 from hookline_metrics.system import SystemMonitor
 
 Read = Callable[..., list[tuple[Any, ...]]]
@@ -27,7 +27,7 @@ class Clock:
 
 def test_time_belongs_to_the_innermost_phase() -> None:
     clock = Clock()
-    phases = PhaseClock(clock)
+    phases = PhaseTimer(clock)
     phases.restart(0, 0)
     for clock.seconds, act, phase in (
         (1.0, phases.enter, "rollout"),
@@ -61,7 +61,7 @@ def test_time_belongs_to_the_innermost_phase() -> None:
 
 def test_a_phase_whose_end_nobody_announces_ends_with_the_one_around_it() -> None:
     clock = Clock()
-    phases = PhaseClock(clock)
+    phases = PhaseTimer(clock)
     phases.restart(0, 0)
     phases.enter("train")
     phases.enter("evaluation")
@@ -72,7 +72,7 @@ def test_a_phase_whose_end_nobody_announces_ends_with_the_one_around_it() -> Non
 
 def test_a_loop_that_announces_steps_and_no_phases_spends_its_time_on_training() -> None:
     clock = Clock()
-    phases = PhaseClock(clock)
+    phases = PhaseTimer(clock)
     phases.restart(0, 0)
     clock.seconds = 4.0
     spent = phases.numbers(step=8, agent_step=0)
@@ -114,7 +114,7 @@ def test_the_events_of_a_run_say_where_its_time_goes(
 
 
 class Array:
-    """As much of a tensor as is asked for, without any framework."""
+    """The part of a tensor's interface that is used, without a framework."""
 
     def __init__(self, *values: float) -> None:
         self.values = values

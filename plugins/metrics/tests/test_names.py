@@ -53,8 +53,8 @@ def test_a_plugin_that_gives_a_bad_name_is_named_once_and_keeps_its_good_ones(
     assert read("SELECT count(*) FROM metrics WHERE name = 'good'") == [(3,)]
     [told] = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
     assert told == (
-        "the metric '\\ud800' of plugin 'careless' is left out, and so are 1 others: "
-        "its name has a surrogate, which is no character of its own"
+        "metric '\\ud800' of plugin 'careless' is left out, with 1 others: "
+        "its name has a lone surrogate, which UTF-8 cannot encode"
     )
 
 
@@ -65,7 +65,7 @@ def test_a_step_that_is_no_whole_number_costs_its_own_report_alone(
     caplog.set_level("INFO")
     report(manager, hookline_state(), (1, {"loss": 1.0}), (step, {"loss": 2.0}), (3, {"loss": 3.0}))
     assert read("SELECT step FROM metrics WHERE name = 'loss' ORDER BY step") == [(1,), (3,)]
-    assert "is left out: a step is a whole number below 2**63" in caplog.text
+    assert "is left out: a step must be an integer below 2**63" in caplog.text
 
 
 def test_numbers_too_large_for_a_float_are_left_out_and_others_kept(

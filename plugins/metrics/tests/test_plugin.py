@@ -13,7 +13,7 @@ import pytest
 from hookline.plugin_manager import PluginManager
 from hookline.testing import check_plugin
 from hookline_hookspecs import HookContext, HooklineError, Rollout, TrainerState, hookimpl
-from hookline_metrics import Metrics, MetricsHook, Options, companion
+from hookline_metrics import Metrics, MetricsHook, Options, monitor_thread
 
 Run = Callable[..., TrainerState]
 Read = Callable[..., list[tuple[Any, ...]]]
@@ -43,9 +43,9 @@ def test_it_is_a_good_plugin() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"timer": "clock"}, r"MetricsHook: the timer 'clock' has no method get_all_elapsed\(...\)"),
-        ({"stats_client": 3}, r"MetricsHook: the stats_client 3 has no method record\(...\)"),
-        ({"wandb_run": "r1"}, r"MetricsHook: the wandb_run 'r1' has no method log\(...\)"),
+        ({"timer": "clock"}, r"MetricsHook: timer 'clock' has no method get_all_elapsed\(...\)"),
+        ({"stats_client": 3}, r"MetricsHook: stats_client 3 has no method record\(...\)"),
+        ({"wandb_run": "r1"}, r"MetricsHook: wandb_run 'r1' has no method log\(...\)"),
     ],
 )
 def test_what_a_hook_cannot_use_is_an_error_when_it_is_made(given: dict[str, Any], expected: str) -> None:
@@ -118,7 +118,7 @@ def test_a_name_that_two_plugins_claim_stays_with_the_first(
         manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
     finish(manager, hookline_state(epoch=2))
     assert read("SELECT value FROM metrics WHERE name = 'x'") == [(2.0,)] * 3
-    assert caplog.text.count("metric 'x' is claimed by plugin 'first' and by plugin 'second'") == 1
+    assert caplog.text.count("metric 'x' comes from plugin 'first' and from plugin 'second'") == 1
 
 
 def test_plugins_are_asked_on_the_training_thread(manager: PluginManager, hookline_state: Run) -> None:
@@ -181,7 +181,7 @@ def test_what_is_not_finite_or_not_a_number(
         manager.emit.log_metrics(report_data=report, step=step)
     finish(manager, hookline_state(step=2))
     assert read("SELECT name, value FROM metrics WHERE step = 1") == [("nan", None), ("inf", -math.inf), ("on", 1.0)]
-    assert caplog.text.count("metric 'text' is a str and no number: it is left out") == 1
+    assert caplog.text.count("metric 'text' is left out: it is a str, not a number") == 1
     assert "nothing" not in caplog.text
 
 
@@ -263,7 +263,7 @@ def test_a_report_outside_of_a_run_is_not_kept_and_said_so(
     for step in (3, 4):
         manager.emit.log_metrics(report_data={"late": 1.0}, step=step)
     assert read("SELECT name FROM metrics") == [("run/completed",)]
-    assert caplog.text.count("before a run has begun, or after its end: they are not kept") == 1
+    assert caplog.text.count("metrics logged before a run starts or after it ends are not recorded") == 1
 
 
 def test_a_second_run_of_the_same_process_has_a_database_of_its_own(
@@ -286,7 +286,7 @@ def test_the_heartbeat_is_touched_whatever_the_training_thread_does_until_the_ru
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(companion, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(monitor_thread, "LOOK_SECONDS", 0.05)
     heartbeat = tmp_path / "heartbeat"
     others = set(threading.enumerate())
     state = hookline_state()
@@ -298,7 +298,7 @@ def test_the_heartbeat_is_touched_whatever_the_training_thread_does_until_the_ru
     finish(manager, state)
     heartbeat.unlink(missing_ok=True)
     left = {thread.name for thread in threading.enumerate() if thread not in others}
-    assert "hookline-metrics-companion" not in left
+    assert "hookline-metrics-monitor" not in left
     assert not heartbeat.exists()
 
 
@@ -306,9 +306,9 @@ def test_a_run_whose_training_thread_has_ended_has_no_heartbeat(
     manager: PluginManager, hookline_state: Run, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(companion, "LOOK_SECONDS", 0.01)
-    look = companion.Companion._look
-    monkeypatch.setattr(companion.Companion, "_look", lambda self: (look(self), looks.append(1)))
+    monkeypatch.setattr(monitor_thread, "LOOK_SECONDS", 0.01)
+    look = monitor_thread.MonitorThread._look
+    monkeypatch.setattr(monitor_thread.MonitorThread, "_look", lambda self: (look(self), looks.append(1)))
     thread = threading.Thread(target=manager.emit.on_new_training_run, kwargs={"state": hookline_state()})
     thread.start()
     thread.join()
@@ -373,8 +373,8 @@ def test_a_database_that_cannot_be_written_is_reported_and_does_not_stop_the_run
     manager.emit.on_epoch_end(state=state)
     manager.emit.on_training_complete(state=state)
     manager.drain()
-    assert "could not be written to stats.sqlite, and are tried again: OperationalError" in caplog.text
-    assert "stats.sqlite has not got 2 reports (unable to open database file)" in caplog.text
+    assert "could not be written to stats.sqlite, trying again: OperationalError" in caplog.text
+    assert "reports not written to stats.sqlite: 2 (unable to open database file)" in caplog.text
     assert manager.faults
 
 
@@ -383,7 +383,7 @@ def test_what_makes_no_sense_as_an_option_is_refused() -> None:
         Options(gradients_every=-1)
     with pytest.raises(ValueError, match="system_every must be 0 or more, got nan"):
         Options(system_every=math.nan)
-    with pytest.raises(ValueError, match="a sink is named as package.module:Class, got 'mine'"):
+    with pytest.raises(ValueError, match="a sink must be given as package.module:Class, got 'mine'"):
         Options(sinks=("mine",))
 
 
@@ -396,14 +396,14 @@ def test_epochs_before_the_first_rollout_of_a_worker_are_a_warm_start(
     state = hookline_state(epoch=0, total_epochs=3)
     manager.emit.on_new_training_run(state=state)
     assert plugin._recording is not None
-    moment = plugin._recording.moment
-    assert moment.epoch_kind == "train"
+    live = plugin._recording.live
+    assert live.epoch_kind == "train"
     manager.emit.on_weights_updated(context=HookContext(), version=0)
     manager.emit.on_epoch_end(state=state)
-    assert (moment.epoch_kind, moment.complete_epochs, len(moment.epoch_ends)) == ("warm start", 1, 1)
+    assert (live.epoch_kind, live.complete_epochs, len(live.epoch_ends)) == ("warm start", 1, 1)
     state.epoch = 1
     manager.emit.on_rollout_start(context=HookContext())
     manager.emit.on_epoch_end(state=state)
     manager.emit.on_weights_updated(context=HookContext(), version=1)
-    assert (moment.epoch_kind, moment.complete_epochs, len(moment.epoch_ends)) == ("rollout", 2, 1)
+    assert (live.epoch_kind, live.complete_epochs, len(live.epoch_ends)) == ("rollout", 2, 1)
     finish(manager, state)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hookline_metrics.moment import Moment
-from hookline_metrics.progress import Pace, ProgressLines, clock_time, open_progress
+from hookline_metrics.live_state import LiveState
+from hookline_metrics.progress import ProgressLines, TimeEstimate, clock_time, open_progress
 
 
 class Terminal(io.StringIO):
@@ -25,8 +25,8 @@ class Clock:
         return self.seconds
 
 
-def moment() -> Moment:
-    made = Moment()
+def live() -> LiveState:
+    made = LiveState()
     made.step, made.start_step, made.epoch = 300, 100, 2
     made.total_steps, made.total_epochs = 1000, 10
     made.numbers = {"train/loss": 0.51234, "current_step": 300}
@@ -34,25 +34,25 @@ def moment() -> Moment:
     return made
 
 
-def ended(lines: ProgressLines, at: Moment) -> None:
+def ended(lines: ProgressLines, at: LiveState) -> None:
     assert open_progress("lines", io.StringIO()) is not None  # which the end makes room for again
     lines.end(at)
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    clock, at = Clock(), moment()
-    pace = Pace(clock)
+    clock, at = Clock(), live()
+    estimate = TimeEstimate(clock)
     for clock.seconds in range(61):
         at.step = 100 + max(0, int(clock.seconds) - 30) * 10  # half a minute of compiling, then ten steps a second
-        pace.look(at)
-    assert pace.rate == 10.0
-    assert pace.seconds_left(at) == 60.0
+        estimate.update(at)
+    assert estimate.rate == 10.0
+    assert estimate.seconds_left(at) == 60.0
 
 
 def test_without_a_terminal_there_is_a_line_every_few_seconds_and_one_at_the_end() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = ProgressLines(stream, clock)
-    at = moment()
+    at = live()
     for clock.seconds, at.step in ((1.0, 120), (6.0, 220)):
         lines.show(at)
     assert stream.getvalue() == ""
@@ -61,7 +61,7 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds_and_one_at_the_end
     assert stream.getvalue() == (
         "epoch 3/10 · step 300/1000 · 20/s · 0:00:35 left · loss 0.5123 · reward 12.5 · sums\n"
     )
-    ended(lines, moment())
+    ended(lines, live())
     assert stream.getvalue().count("\n") == 2
 
 
@@ -70,9 +70,9 @@ def estimates(durations: list[float], *, kinds: str, total: int, look: float = 0
 
     :param kinds: how each epoch begins: with `w` weights are handed to a worker, with `r` there is a rollout.
     """
-    clock, at = Clock(), Moment()
+    clock, at = Clock(), LiveState()
     at.total_epochs = total
-    pace = Pace(clock)
+    estimate = TimeEstimate(clock)
     found = []
     end = sum(durations)
     for epoch, (seconds, kind) in enumerate(zip(durations, kinds, strict=True)):
@@ -84,8 +84,8 @@ def estimates(durations: list[float], *, kinds: str, total: int, look: float = 0
         ends_at = clock.seconds + seconds
         while clock.seconds + look < ends_at:
             clock.seconds += look
-            pace.look(at)
-            left = pace.seconds_left(at)
+            estimate.update(at)
+            left = estimate.seconds_left(at)
             if left is not None:
                 found.append((clock.seconds, end - clock.seconds, left))
         clock.seconds = ends_at
@@ -119,31 +119,31 @@ def test_the_time_left_is_never_far_from_the_truth(durations: list[float], kinds
 
 def test_no_time_is_shown_in_a_warm_start_nor_where_the_number_of_epochs_is_not_known() -> None:
     assert estimates([1.5] * 30, kinds="w" * 30, total=500) == []
-    at = Moment()
+    at = LiveState()
     for end in range(5):
         at.end_epoch(end, float(end))
     at.epoch = 5
-    assert Pace(lambda: 5.0).seconds_left(at) is None
+    assert TimeEstimate(lambda: 5.0).seconds_left(at) is None
 
 
 def test_an_epoch_that_takes_longer_than_the_others_does_not_count_down_past_them() -> None:
-    at = Moment()
+    at = LiveState()
     at.total_epochs, at.epoch = 10, 4
     for epoch in range(4):
         at.end_epoch(epoch, 2.0 * epoch)
-    assert Pace(lambda: 7.0).seconds_left(at) == 11.0
-    assert Pace(lambda: 600.0).seconds_left(at) == 10.0
+    assert TimeEstimate(lambda: 7.0).seconds_left(at) == 11.0
+    assert TimeEstimate(lambda: 600.0).seconds_left(at) == 10.0
 
 
 def test_a_first_step_that_compiles_has_no_part_in_the_time_left() -> None:
-    clock, at = Clock(), moment()
+    clock, at = Clock(), live()
     at.step = at.start_step
-    pace = Pace(clock)
+    estimate = TimeEstimate(clock)
     for second in range(40):
         clock.seconds = float(second)
         at.step = 100 + max(0, second - 30) * 10  # half a minute of compiling, then ten steps a second
-        pace.look(at)
-        left = pace.seconds_left(at)
+        estimate.update(at)
+        left = estimate.seconds_left(at)
         if second <= 31:
             assert left is None
         else:
@@ -152,13 +152,13 @@ def test_a_first_step_that_compiles_has_no_part_in_the_time_left() -> None:
 
 def test_what_is_not_known_is_not_shown() -> None:
     stream = io.StringIO()
-    ended(ProgressLines(stream, Clock()), Moment())
+    ended(ProgressLines(stream, Clock()), LiveState())
     assert stream.getvalue() == "epoch 0 · step 0 · 0/s\n"
 
 
 def test_a_long_validation_says_that_it_is_one() -> None:
     stream = io.StringIO()
-    validating = moment()
+    validating = live()
     validating.phase = "validation"
     ended(ProgressLines(stream, Clock()), validating)
     assert stream.getvalue().endswith("· validation\n")
@@ -183,9 +183,9 @@ def test_a_terminal_has_a_bar_and_what_is_logged_meanwhile_stands_above_it(monke
         bar = open_progress("auto")
         assert bar is not None
         assert open_progress("auto") is None  # one writer
-        bar.show(moment())
+        bar.show(live())
         logger.warning("something happened")
-        bar.end(moment())
+        bar.end(live())
         assert handler.stream is terminal
     finally:
         logger.removeHandler(handler)
@@ -195,7 +195,7 @@ def test_a_terminal_has_a_bar_and_what_is_logged_meanwhile_stands_above_it(monke
     before, message, _ = shown.partition("something happened\n")
     assert message
     assert before.endswith("\x1b[2K")  # the line of the bar was cleared first
-    ended(ProgressLines(terminal), moment())
+    ended(ProgressLines(terminal), live())
 
 
 TRAIN = """

@@ -102,7 +102,7 @@ def test_the_report_shows_all_sections_of_a_run(tmp_path: Path, page: Callable[[
         "Reward quality",
         "acceptance_rate",
         "Failure rate per verifier",
-        "The same all the time",
+        "Constant",
         "Time per phase",
         "train",
         "80.0 %",

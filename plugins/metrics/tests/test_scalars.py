@@ -42,10 +42,10 @@ def test_the_first_source_keeps_a_name_and_the_warning_names_both_once(caplog: p
     for _ in range(2):
         assert merger.merge(sources) == {"loss": 1.0, "x": 2.0, "y": 4.0}
     assert [record.getMessage() for record in caplog.records] == [
-        "metric 'loss' is claimed by plugin 'a' and by plugin 'b': the first keeps it"
+        "metric 'loss' comes from plugin 'a' and from plugin 'b': the first is recorded"
     ]
 
 
 def test_a_source_that_gives_no_mapping_is_named_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     assert Merger().merge([("plugin 'a'", [1.0]), ("plugin 'b'", {"y": 4.0})]) == {"y": 4.0}
-    assert "plugin 'a' gives a list in place of numbers by name" in caplog.text
+    assert "plugin 'a' returned a list, not a mapping of names to numbers" in caplog.text

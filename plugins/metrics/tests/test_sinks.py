@@ -16,17 +16,17 @@ import pytest
 from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics.sinks import Report, Run, Sink, SinkUnavailableError
-from hookline_metrics.sinks import worker as worker_module
+from hookline_metrics.sinks import sink_worker as worker_module
+from hookline_metrics.sinks.sink_worker import FLUSH_SECONDS, SinkWorker
 from hookline_metrics.sinks.sqlite import SQLiteSink
 from hookline_metrics.sinks.text_files import CSVSink, JSONLinesSink
-from hookline_metrics.sinks.worker import FLUSH_SECONDS, SinkWorker
 
 Read = Callable[..., list[tuple[Any, ...]]]
 Eventually = Callable[[Callable[[], object]], None]
 
 
 class Kept:
-    """A sink that keeps calls, for as long as it is not told to fail or to hang."""
+    """A sink that records its calls, and can be made to fail or to hang."""
 
     def __init__(self) -> None:
         self.calls: list[list[Report]] = []
@@ -103,7 +103,7 @@ def test_what_a_sink_failed_to_take_comes_again_and_the_warning_once(
     assert ended(worker)
     assert worker.unwritten == 0
     assert worker.error is None
-    assert caplog.text.count("metrics could not be written to kept, and are tried again: OSError: disk full") == 1
+    assert caplog.text.count("metrics could not be written to kept, trying again: OSError: disk full") == 1
 
 
 def test_a_sink_that_hangs_costs_bounded_memory_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_a_sink_that_will_never_work_is_left_alone(caplog: pytest.LogCaptureFixt
     assert ended(worker)
     assert len(tries) == 1
     assert worker.unwritten == 10
-    assert [r.getMessage() for r in caplog.records] == ["metrics do not go to nothing: there is no such package"]
+    assert [r.getMessage() for r in caplog.records] == ["metrics are not written to nothing: there is no such package"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 511, 512, 513, 1500])
@@ -222,8 +222,8 @@ def test_a_sink_that_is_not_there_is_named_and_the_run_goes_on(
     manager.emit.on_training_complete(state=hookline_state(step=3))
     manager.drain()
     assert (
-        "metrics do not go to no_such_module:Sink: it cannot be imported: No module named 'no_such_module'. "
-        "The option `sinks` names it" in caplog.text
+        "metrics are not written to no_such_module:Sink: it cannot be imported: No module named 'no_such_module'. "
+        "It is named in the option `sinks`" in caplog.text
     )
     assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(0.5,)]
 

@@ -18,7 +18,7 @@ import pytest
 from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
 from hookline_metrics.sinks import Report
-from hookline_metrics.sinks.wandb_run import CALLS_PER_WRITE, WandbSink
+from hookline_metrics.sinks.wandb_sink import CALLS_PER_WRITE, WandbSink
 
 pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="pip install 'hookline-metrics[test]'")
 
@@ -97,7 +97,7 @@ def test_offline_it_has_the_numbers_the_config_and_no_secret(tmp_path: Path) -> 
 def test_without_a_key_the_run_is_kept_offline(tmp_path: Path) -> None:
     result = train("online", tmp_path / "run", WANDB_BASE_URL=f"http://127.0.0.1:{closed_port()}")
     assert result.returncode == 0, result.stderr
-    assert "wandb knows no API key: the run is kept offline" in result.stderr
+    assert "wandb has no API key: the run is kept offline" in result.stderr
     assert_kept_offline(result, tmp_path / "run")
 
 
@@ -138,7 +138,7 @@ def test_without_the_package_training_goes_on(
     manager.emit.on_new_training_run(state=state)
     manager.emit.on_training_complete(state=state)
     manager.drain()
-    assert "metrics do not go to wandb: it cannot be imported" in caplog.text
+    assert "metrics are not written to wandb: wandb cannot be imported" in caplog.text
     assert "pip install 'hookline-metrics[wandb]'" in caplog.text
     assert "wandb_run" not in state.shared["metrics"]
 

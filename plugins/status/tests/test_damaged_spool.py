@@ -1,4 +1,4 @@
-"""A spool that is damaged, whenever that shows: it is set aside, a new one is begun, and what is said of it is true."""
+"""A damaged spool, whenever the damage is found, is renamed, a new one is created, and the log says so correctly."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_damaged_spool_is_set_aside_and_new_messages_are_delivered(
     assert [body["step"] for body in server.bodies() if "padding" not in body][-3:] == [0, 1, 2]
     aside = tmp_path / "status-spool.sqlite.broken"
     assert aside.read_bytes()[:16] == before[:16]
-    assert "it is kept as status-spool.sqlite.broken with the messages in it, which are not delivered" in caplog.text
+    assert "It is renamed to status-spool.sqlite.broken, its messages are not delivered" in caplog.text
     assert "were not delivered in time" not in caplog.text
     assert "are lost" not in caplog.text
 
@@ -82,17 +82,17 @@ def test_a_spool_that_is_damaged_while_it_is_used_is_set_aside_too(
     delivery = deliver(REFUSED)
     for number in range(300):
         delivery.put(report(number))
-    until(lambda: delivery._keeper.waiting == 300)
-    delivery._keeper.spool._do(lambda connection: connection.execute("PRAGMA writable_schema = 1"))
+    until(lambda: delivery._writer.waiting == 300)
+    delivery._writer.spool._do(lambda connection: connection.execute("PRAGMA writable_schema = 1"))
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("DROP TABLE messages")
         database.execute("CREATE TABLE messages(title TEXT)")
     for number in range(300, 305):
         delivery.put(report(number))
-    until(lambda: delivery._keeper.waiting == 5)
+    until(lambda: delivery._writer.waiting == 5)
     delivery.close(0.1)
     assert "status-spool.sqlite.broken" in caplog.text
-    assert f"5 status messages for {REFUSED} were not delivered in time: they are in {path}" in caplog.text
+    assert f"5 status messages for {REFUSED} were not delivered in time. They are in {path}" in caplog.text
     server = new_server(0)
     deliver(server.url).close(30.0)
     assert [body["step"] for body in server.bodies()] == list(range(300, 305))
@@ -130,8 +130,8 @@ def test_messages_that_never_got_to_disk_are_said_to_be_lost(
         delivery.put(report(number))
     delivery.close(0.5)
     path = obstacle / "status-spool.sqlite"
-    assert f"7 status messages for {REFUSED} are lost: they could not be written to {path} (" in caplog.text
-    assert "they are in" not in caplog.text
+    assert f"7 status messages for {REFUSED} are lost, since they could not be written to {path} (" in caplog.text
+    assert "They are in" not in caplog.text
 
 
 # -- any contents -----------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(ma
 
 
 def takes_messages(path: Path) -> None:
-    """Whatever the spool holds, a message that is added to it comes out again, and all that comes out can be sent."""
+    """For any contents of the spool, an added message is returned, and all returned messages can be sent."""
     with closing(Spool(path, 1000)) as spool:
         spool.add([(Kind.EVENT, '{"new": 1}')])
         bodies: list[str] = []

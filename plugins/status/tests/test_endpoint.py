@@ -35,7 +35,10 @@ TOKEN = "a-token-that-nobody-may-see"
         ),
         ("http://host/sta\r\ntus", "has a space, a control character or a letter that an"),
         ("http://host/größe", "has a space, a control character or a letter that an"),
-        ("http://169.254.169.254/latest", "leads to 169.254.169.254, a link-local address: nothing is sent there"),
+        (
+            "http://169.254.169.254/latest",
+            "leads to 169.254.169.254, a link-local address: set allow_link_local = true",
+        ),
         ("http://[fe80::1]/status", "leads to fe80::1, a link-local address"),
         ("http://[::ffff:169.254.169.254]/status", "a link-local address"),
     ],
@@ -121,7 +124,7 @@ def test_a_name_is_judged_by_its_address(
     name_service(monkeypatch, "metadata.google.internal", ["169.254.169.254"])
     delivery = deliver("http://metadata.google.internal/status")
     delivery.put(report(1))
-    until(lambda: "do not reach" in caplog.text)
+    until(lambda: "cannot be sent to" in caplog.text)
     assert "leads to 169.254.169.254 (metadata.google.internal), a link-local address" in caplog.text
 
 
@@ -165,7 +168,7 @@ def test_the_token_goes_to_the_endpoint_and_nowhere_else(
     with caplog.at_level(logging.DEBUG):
         delivery = deliver(url)
         delivery.put(report(1)._replace(data={"message": f"got {TOKEN} from the environment"}))
-        until(lambda: delivery._keeper.waiting)
+        until(lambda: delivery._writer.waiting)
         with sqlite3.connect(tmp_path / "status-spool.sqlite") as database:
             dump = "\n".join(database.iterdump())
         database.close()

@@ -1,4 +1,4 @@
-"""The plugin with an endpoint: what is told of a run, when, and at what expense to the training thread."""
+"""The plugin with an endpoint: which messages are sent, when, and what they cost the training thread."""
 
 from __future__ import annotations
 

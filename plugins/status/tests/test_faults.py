@@ -131,7 +131,7 @@ def test_an_endpoint_that_is_not_there_yet_gets_everything_once_it_is(
         delivery = deliver(f"http://127.0.0.1:{port}/status?key=in-the-query")
         send(delivery, report)
         until(lambda: caplog.records)
-    assert f"do not reach http://127.0.0.1:{port}/status (ConnectError" in caplog.text
+    assert f"cannot be sent to http://127.0.0.1:{port}/status (ConnectError" in caplog.text
     assert "in-the-query" not in caplog.text
     server = new_server(port)
     until(lambda: len(server.accepted) == COUNT)
@@ -196,7 +196,7 @@ def test_a_message_that_is_refused_for_what_it_is_makes_way_and_is_counted(
     until(lambda: len(server.accepted) == COUNT - 1)
     assert numbers(server) == list(range(1, COUNT))
     assert delivery.dropped == 1
-    assert "refused a message: status 422" in caplog.text
+    assert "rejected a message: status 422" in caplog.text
 
 
 def test_an_endpoint_that_hangs_does_not_keep_messages_from_disk(
@@ -208,7 +208,7 @@ def test_an_endpoint_that_hangs_does_not_keep_messages_from_disk(
     send(delivery, report, range(1))
     until(lambda: server.requests)
     send(delivery, report, range(1, COUNT))
-    until(lambda: delivery._keeper.waiting == COUNT)
+    until(lambda: delivery._writer.waiting == COUNT)
     server.always = None
     server.released.set()
 
@@ -221,7 +221,9 @@ def test_the_end_waits_for_deliveries_and_then_gives_up(
     send(delivery, report)
     delivery.close(0.5)
     assert f"{COUNT} status messages for {server.url} were not delivered in time" in caplog.text
-    assert f"they are in {tmp_path / 'status-spool.sqlite'}, and sent when it is used again" in caplog.text
+    assert (
+        f"They are in {tmp_path / 'status-spool.sqlite'} and will be sent when that folder is used again" in caplog.text
+    )
     server.always = None
     deliver(server.url).close(30.0)
     assert numbers(server) == list(range(COUNT)), "the rest is sent at the next start"
@@ -272,9 +274,9 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_tried_again(
     obstacle.write_text("no folder")
     delivery = deliver(server.url, obstacle)
     send(delivery, report)
-    until(lambda: "cannot be kept in" in caplog.text)
+    until(lambda: "cannot be written to" in caplog.text)
     time.sleep(0.3)
-    assert caplog.text.count("cannot be kept in") == 1
+    assert caplog.text.count("cannot be written to") == 1
     obstacle.unlink()
     until(lambda: len(server.accepted) == COUNT)
     assert numbers(server) == list(range(COUNT))

@@ -1,4 +1,4 @@
-"""The status as functions: what each hook tells, and what becomes of it when the process ends."""
+"""Status reports as functions: the messages of each hook, and their delivery when the process exits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hookline_status import TAOStatusLogger, create_status_logger, create_training_hooks, create_validation_hooks
-from hookline_status.deliveries import close_deliveries
 from hookline_status.endpoint import EndpointError
+from hookline_status.functions import close_deliveries
 
 WORKER = object()
 

@@ -1,4 +1,4 @@
-"""SIGKILL with a full spool: at the next start everything arrives, in order, and nothing is new that comes twice."""
+"""SIGKILL with a full spool: at the next start everything arrives in order, and repeated messages have the same key."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import pytest
 
-from hookline_status.messages import LONGEST_BODY, Kind, Message, encode
+from hookline_status.messages import MAX_BODY, Kind, Message, encode
 
 
 def body_of(data: dict[str, Any], **head: Any) -> Any:
@@ -57,14 +57,14 @@ def test_an_object_that_cannot_be_read_costs_the_message_its_data_and_no_more() 
             raise ZeroDivisionError
 
     body = body_of({"loss": 0.5, "broken": Broken()}, step=3)
-    assert (body["step"], body["metrics"]) == (3, {"left_out": "it cannot be read: ZeroDivisionError"})
+    assert (body["step"], body["metrics"]) == (3, {"left_out": "it cannot be encoded: ZeroDivisionError"})
 
 
 def test_a_long_text_is_cut_and_a_long_message_loses_its_data() -> None:
     assert len(body_of({"text": "x" * 1_000_000})["metrics"]["text"]) < 2100
     many = encode(Message(Kind.REPORT, "c", 0.0, {f"name {n}": "x" * 100 for n in range(1000)}, step=1))
-    assert len(many) < LONGEST_BODY
-    assert "too many" in json.loads(many)["metrics"]["left_out"]
+    assert len(many) < MAX_BODY
+    assert "too long" in json.loads(many)["metrics"]["left_out"]
 
 
 def test_secrets_do_not_get_into_messages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hookline_status.inbox import Inbox
+from hookline_status.message_queue import MessageQueue
 from hookline_status.messages import Kind
 from hookline_status.spool import Spool
 
@@ -18,10 +18,10 @@ H, R, E, T = Kind
 REFUSED = "http://127.0.0.1:9/status"  # nobody listens on the discard port
 
 
-def put_all(inbox: Inbox, report: Any, kinds: list[Kind]) -> list[tuple[Kind, int]]:
+def put_all(queue: MessageQueue, report: Any, kinds: list[Kind]) -> list[tuple[Kind, int]]:
     for number, kind in enumerate(kinds):
-        inbox.put(report(number, kind))
-    return [(message.kind, message.data["number"]) for _, message in inbox.take()]
+        queue.put(report(number, kind))
+    return [(message.kind, message.data["number"]) for _, message in queue.take()]
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def put_all(inbox: Inbox, report: Any, kinds: list[Kind]) -> list[tuple[Kind, in
     ids=["heartbeats first", "then reports", "then events", "no terminal status", "not even one too many"],
 )
 def test_the_oldest_of_the_least_kind_makes_room(report: Any, put: list[Kind], kept: Any, tmp_path: Path) -> None:
-    inbox = Inbox(3)
-    assert put_all(inbox, report, put) == kept
-    assert inbox.dropped == len(put) - len(kept)
+    queue = MessageQueue(3)
+    assert put_all(queue, report, put) == kept
+    assert queue.dropped == len(put) - len(kept)
     with closing(Spool(tmp_path / "spool.sqlite", 3)) as spool:
         dropped = sum(spool.add([(kind, str(number))]) for number, kind in enumerate(put))
         assert [int(message.body) for message in spool.oldest(10)] == [number for _, number in kept]
@@ -46,16 +46,16 @@ def test_the_oldest_of_the_least_kind_makes_room(report: Any, put: list[Kind], k
 
 
 def test_what_is_put_back_stands_before_what_has_come_since(report: Any) -> None:
-    inbox = Inbox(4)
+    queue = MessageQueue(4)
     for number in range(2):
-        inbox.put(report(number))
-    taken = inbox.take()
-    inbox.put(report(2, Kind.HEARTBEAT))
-    inbox.put(report(3))
-    inbox.put_back(taken)
-    assert len(inbox) == 4
-    inbox.put(report(4))
-    assert [message.data["number"] for _, message in inbox.take()] == [0, 1, 3, 4]
+        queue.put(report(number))
+    taken = queue.take()
+    queue.put(report(2, Kind.HEARTBEAT))
+    queue.put(report(3))
+    queue.put_back(taken)
+    assert len(queue) == 4
+    queue.put(report(4))
+    assert [message.data["number"] for _, message in queue.take()] == [0, 1, 3, 4]
 
 
 def test_with_a_dead_endpoint_memory_and_disk_stay_bounded_and_the_end_is_kept(
@@ -66,7 +66,7 @@ def test_with_a_dead_endpoint_memory_and_disk_stay_bounded_and_the_end_is_kept(
     for number in range(1, 2000):
         delivery.put(report(number, Kind.HEARTBEAT if number % 2 else Kind.REPORT))
     delivery.put(report(2000, Kind.TERMINAL))
-    until(lambda: delivery._keeper.waiting == 50 and not len(delivery._inbox))
+    until(lambda: delivery._writer.waiting == 50 and not len(delivery._queue))
     assert delivery.dropped == 2001 - 50
     delivery.close(0.1)
     with sqlite3.connect(tmp_path / "status-spool.sqlite") as database:

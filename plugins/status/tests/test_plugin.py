@@ -12,7 +12,7 @@ from hookline.plugin_manager import PluginManager
 from hookline.testing import check_plugin
 from hookline_hookspecs import TrainerState
 from hookline_status import Options, Status
-from hookline_status.entries import KEPT_ENTRIES
+from hookline_status.status_file import KEPT_ENTRIES
 
 Run = Callable[..., TrainerState]
 
@@ -45,6 +45,35 @@ def test_a_run_that_ends_well_is_told_from_start_to_success(
     assert [entry["status"] for entry in entries] == ["STARTED", "RUNNING", "RUNNING", "SUCCESS"]
     assert entries[0]["message"] == "run test-run has started"
     assert all(datetime.fromisoformat(entry["date"]).utcoffset() == timedelta(0) for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("options", "running"),
+    [
+        ({"every": 2}, ["epoch 1", "epoch 3"]),
+        ({"every_steps": 6}, ["step 6", "step 12"]),
+        ({"every": 2, "every_steps": 6}, ["step 6", "epoch 1", "step 12", "epoch 3"]),
+    ],
+)
+def test_it_tells_every_so_many_epochs_or_steps(
+    hookline_manager: PluginManager, hookline_state: Run, tmp_path: Path, options: dict[str, int], running: list[str]
+) -> None:
+    hookline_manager.register(Status(Options(**options)), "status")
+    state = hookline_state()
+    for state.epoch in range(4):
+        for _ in range(4):
+            state.step += 1
+            hookline_manager.emit.post_training_step(state=state, report_data={})
+        hookline_manager.emit.on_epoch_end(state=state)
+    hookline_manager.emit.on_training_complete(state=state)
+    hookline_manager.drain()
+    assert [entry["message"] for entry in read(tmp_path)[:-1]] == [f"{what} is complete" for what in running]
+
+
+@pytest.mark.parametrize("option", ["every", "every_steps"])
+def test_an_interval_of_nothing_is_an_error(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be at least 1, got 0"):
+        Options(**{option: 0})
 
 
 def test_each_entry_says_what_is_known(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What holds for all tests of the verifiers."""
+"""Fixtures of the verifiers' tests."""
 
 from __future__ import annotations
 

@@ -22,6 +22,12 @@ KINDS = {
     "collect": "every result is kept, with the plugin it came from",
     "decide": "the first result that is not None wins",
 }
+CLOCKS = {
+    "step": "gradient steps that are complete",
+    "epoch": "epochs that are complete",
+    "rollout": "rollouts that the worker has made",
+    "none": "nothing: the event takes no schedule",
+}
 SCOPES = {"driver": "rank 0 only", "every_rank": "every rank", "worker": "every process that emits it"}
 
 
@@ -58,6 +64,16 @@ def events_as_markdown() -> str:
         "| kind | what becomes of results |",
         "|---|---|",
         *(f"| {kind} | {meaning} |" for kind, meaning in KINDS.items()),
+        "",
+        "| clock | what a schedule on the event counts |",
+        "|---|---|",
+        *(f"| {clock} | {meaning} |" for clock, meaning in CLOCKS.items()),
+        "",
+        "`@hookimpl(every=1)` on `on_epoch_end` is called after every epoch, and `every=10` after the tenth.",
+        "At the start of an epoch, step or rollout the clock counts those before it: `every=10` on `on_epoch_start` is",
+        "called before the eleventh, `every=1` before all but the first, `schedule=Every(1, start=-1)` before all.",
+        "Evaluations and checkpoints count the epoch in which they are announced. A clock may jump: a call is due",
+        "once when one or more due ticks were passed.",
     ]
     for phase, events in itertools.groupby(PluginManager().events.values(), key=lambda event: event.phase):
         lines += ["", f"## {phase}"]
@@ -74,7 +90,7 @@ def _event_lines(event: Event) -> Iterator[str]:
     yield contract.summary
     yield ""
     yield f"Kind: {event.kind} ({KINDS[event.kind]})"
-    yield f"Clock: {event.clock}"
+    yield f"Clock: {_clock(event)}"
     yield f"Scope: {event.scope} ({SCOPES[event.scope]})"
     yield f"When: {contract.when}"
     yield f"Emitted by: {contract.emitted_by}"
@@ -83,6 +99,12 @@ def _event_lines(event: Event) -> Iterator[str]:
         yield f"  `{name}`: {meaning}"
     yield f"Returns: {contract.returns}"
     yield f"Added: {contract.added}"
+
+
+def _clock(event: Event) -> str:
+    if event.clock == "none":
+        return "none"
+    return f"{event.clock} ({event.clock}s {'before this one' if event.starts else 'that are complete'})"
 
 
 def _table(events: list[Event]) -> Table:

@@ -85,8 +85,7 @@ class PeriodicHook(Hook):
         previous = getattr(context, "previous_step", None)
         # The first step, or one after a clock that went back, stands for itself alone.
         last = context.step - 1 if previous is None or previous >= context.step else previous
-        due = Every(self.frequency, start=self.start_step).next_after(last)
-        return due is not None and due <= context.step
+        return Every(self.frequency, start=self.start_step).is_due(last, context.step)
 
 
 class CompositeHook(Hook):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import linecache
-import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +16,9 @@ from hookline.plugin_manager.events import Event
 from hookline.plugin_manager.faults import raise_failures
 from hookline.plugin_manager.implementations import Failed, Implementation
 from hookline.plugin_manager.timing import PluginTimer
+from hookline_hookspecs.schedules import NEVER
 
 __all__ = ["EventClock", "compile_dispatch", "compile_forward", "emitter_globals"]
-
-NEVER: Final = sys.maxsize
 
 
 class EventClock:
@@ -39,26 +37,13 @@ class EventClock:
 
     def advance(self, now: int) -> frozenset[Implementation]:
         """Look at the clock for all schedules, and return the implementations that are due."""
-        ready = []
-        for implementation in self._scheduled:
-            if now < implementation.last_look:
-                implementation.last_look = now - 1
-            due = _next_due(implementation)
-            if due <= now:
-                ready.append(implementation)
-            implementation.last_look = now
+        ready = frozenset([own for own in self._scheduled if own.watch.is_due(now)])
         self._set_window()
-        return frozenset(ready)
+        return ready
 
     def _set_window(self) -> None:
-        self._emitter_globals["_low"] = max((i.last_look for i in self._scheduled), default=-1)
-        self._emitter_globals["_due"] = min(map(_next_due, self._scheduled), default=NEVER)
-
-
-def _next_due(implementation: Implementation) -> int:
-    assert implementation.schedule is not None
-    due = implementation.schedule.next_after(implementation.last_look)
-    return NEVER if due is None else due
+        self._emitter_globals["_low"] = max((own.watch.seen for own in self._scheduled), default=-1)
+        self._emitter_globals["_due"] = min((own.watch.next_due for own in self._scheduled), default=NEVER)
 
 
 NOTHING: Final[frozenset[Implementation]] = frozenset()

@@ -63,6 +63,8 @@ class Event:
     phase: str
     kind: Kind
     clock: Clock
+    starts: bool
+    """It is at the start of an epoch, step or rollout, which its clock does not count yet."""
     scope: Scope
     returns: type
     """What a result must be, besides None."""
@@ -85,6 +87,7 @@ class Event:
             # A spec marked by pluggy's own marker says no kind: its results are kept, as pluggy does.
             kind=options.get("kind", "decide" if options.get("firstresult") else "collect"),
             clock=options.get("clock", "none"),
+            starts=options.get("starts", False),
             scope=options.get("scope", "every_rank"),
             returns=options.get("returns", object),
             arguments=(*spec.argnames, *spec.kwargnames),
@@ -94,15 +97,21 @@ class Event:
 
     @property
     def clock_source(self) -> str:
-        """Where the clock's time is among the arguments, as Python source."""
+        """The number of steps, epochs or rollouts that are complete, as Python source over the event's arguments."""
         if self.clock == "rollout":
             return "context.step"  # an argument of that name is the rollout itself
-        return self.clock if self.clock in self.arguments else f"state.{self.clock}"
+        if self.clock == "epoch":
+            # The session raises `state.step` when a step ends, and `state.epoch` only when the next epoch starts.
+            return "state.epoch" if self.starts else "state.epoch + 1"
+        return "step" if "step" in self.arguments else "state.step"
 
     def read_clock(self, arguments: Mapping[str, Any]) -> int:
         """The clock's time, from the arguments of an emission."""
-        holder, _, attribute = self.clock_source.partition(".")
-        return int(getattr(arguments[holder], attribute)) if attribute else int(arguments[holder])
+        return int(eval(self.clock_source, {}, dict(arguments)))
+
+    def tick_before(self, complete: int) -> int:
+        """The last tick that has been shown when so many steps, epochs or rollouts are complete."""
+        return complete - 1 if self.starts or not complete else complete
 
     @property
     def signature(self) -> str:

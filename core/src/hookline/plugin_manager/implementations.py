@@ -12,7 +12,7 @@ import pluggy
 from hookline.errors import PluginError, did_you_mean
 from hookline.plugin_manager.events import Event
 from hookline.plugin_manager.faults import ErrorPolicy
-from hookline_hookspecs import Schedule, Scope
+from hookline_hookspecs import Schedule, Scope, Watch
 
 __all__ = ["Failed", "Implementation", "check_implementation"]
 
@@ -23,7 +23,8 @@ class Implementation:
 
     hookimpl: pluggy.HookImpl
     event: Event
-    schedule: Schedule | None
+    watch: Watch
+    """Its schedule, and how far that has been looked at."""
     background: bool
     driver_only: bool
     policy: ErrorPolicy
@@ -33,8 +34,6 @@ class Implementation:
     """Failures in a row."""
     has_failed: bool = False
     """It failed once: from then on its successes count too, for they end a streak."""
-    last_look: int = -1
-    """The tick at which the schedule was last asked."""
 
     @classmethod
     def of(
@@ -50,7 +49,7 @@ class Implementation:
         return cls(
             hookimpl=hookimpl,
             event=event,
-            schedule=schedule,
+            watch=Watch(schedule),
             background=bool(options.get("background")),
             driver_only="driver" in (event.scope, options.get("scope")),
             policy=policy,
@@ -60,6 +59,10 @@ class Implementation:
     @property
     def plugin(self) -> str:
         return self.hookimpl.plugin_name
+
+    @property
+    def schedule(self) -> Schedule | None:
+        return self.watch.schedule
 
     @property
     def is_wrapper(self) -> bool:

@@ -358,16 +358,16 @@ class PluginManager(pluggy.PluginManager):
         return undo_and_rebuild
 
     def set_clocks(self, *, step: int | None = None, epoch: int | None = None, rollout: int | None = None) -> None:
-        """Say where clocks stand, such as `step=1000, epoch=5` for a resumed run, and -1 for a new one.
+        """Say how much is complete, such as `step=1000, epoch=5` for a resumed run, and 0 for a new one.
 
-        Ticks up to these count as seen, so that nothing is due again for what was done before the interruption. A clock
-        that is not named stays as it is.
+        Nothing is due again for what was done before the interruption. A clock that is not named stays as it is.
         """
-        ticks = {"step": step, "epoch": epoch, "rollout": rollout}
+        counts = {"step": step, "epoch": epoch, "rollout": rollout}
         with self._lock:
             for implementation in self._implementations.values():
-                tick = ticks.get(implementation.event.clock)
-                implementation.last_look = implementation.last_look if tick is None else tick
+                complete = counts.get(implementation.event.clock)
+                if complete is not None:
+                    implementation.watch.skip_to(implementation.event.tick_before(complete))
             self._rebuild_emitters()
 
     # -- the end of a run -----------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Actions", "Continuous", "Discrete"]
+__all__ = ["Actions", "Continuous", "Discrete", "outputs_for"]
 
 
 @dataclass(frozen=True)
@@ -24,3 +24,8 @@ class Continuous:
 
 
 Actions = Discrete | Continuous
+
+
+def outputs_for(actions: Actions) -> int:
+    """How many numbers a policy gives for one choice: logits, or means."""
+    return actions.n if isinstance(actions, Discrete) else actions.size

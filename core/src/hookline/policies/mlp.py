@@ -9,9 +9,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hookline.extras import require
-from hookline.policies.actions import Actions, Discrete
+from hookline.policies.actions import Actions, Discrete, outputs_for
 
 if TYPE_CHECKING:
+    import jax
     import numpy as np
 
     from hookline.policies.mlp_torch import ActorCritic
@@ -31,15 +32,10 @@ class MLPPolicy:
     actions: Actions
     hidden: tuple[int, ...] = (64, 64)
 
-    @property
-    def action_outputs(self) -> int:
-        """The width of the actor's last layer: logits, or means."""
-        return self.actions.n if isinstance(self.actions, Discrete) else self.actions.size
-
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each weight by name."""
         shapes: dict[str, tuple[int, ...]] = {}
-        for network, outputs in (("actor", self.action_outputs), ("critic", 1)):
+        for network, outputs in (("actor", outputs_for(self.actions)), ("critic", 1)):
             sizes = (self.observation_size, *self.hidden, outputs)
             for layer, (before, after) in enumerate(pairwise(sizes)):
                 shapes[f"{network}.{layer}.weight"] = (after, before)
@@ -69,6 +65,12 @@ class MLPPolicy:
         from hookline.policies.mlp_torch import ActorCritic
 
         return ActorCritic(self, self.initial_weights() if weights is None else weights)
+
+    def jax_forward(self, weights: Mapping[str, jax.Array], obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Logits or means, and the value, for observations of any leading shape."""
+        from hookline.policies.mlp_jax import forward
+
+        return forward(self, weights, obs)
 
 
 def _orthogonal(np: Any, generator: Any, shape: tuple[int, ...]) -> Any:

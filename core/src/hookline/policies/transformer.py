@@ -11,8 +11,10 @@ from hookline.errors import HooklineError
 from hookline.extras import require
 
 if TYPE_CHECKING:
+    import jax
     import numpy as np
 
+    from hookline.policies.transformer_jax import Cache
     from hookline.policies.transformer_torch import Transformer
 
 __all__ = ["TransformerPolicy"]
@@ -83,3 +85,19 @@ class TransformerPolicy:
         from hookline.policies.transformer_torch import Transformer
 
         return Transformer(self, self.initial_weights() if weights is None else weights)
+
+    def jax_prefill(
+        self, weights: Mapping[str, jax.Array], tokens: jax.Array, valid: jax.Array, slots: int
+    ) -> tuple[jax.Array, Cache]:
+        """Read prompts, padded on the left; returns the next token's logits and a cache of so many slots."""
+        from hookline.policies.transformer_jax import prefill
+
+        return prefill(self, weights, tokens, valid, slots)
+
+    def jax_decode(
+        self, weights: Mapping[str, jax.Array], token: jax.Array, position: jax.Array, slot: jax.Array, cache: Cache
+    ) -> tuple[jax.Array, Cache]:
+        """Read one more token of each sequence into `slot`; returns the next token's logits and the new cache."""
+        from hookline.policies.transformer_jax import decode
+
+        return decode(self, weights, token, position, slot, cache)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from hookline.policies.forward_torch import next_token_logprobs
 from hookline.policies.transformer import TransformerPolicy
 from hookline.policies.weights import load_into_module
 
@@ -28,6 +29,11 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(policy.width)
         self._checkpoints_gradients = False
         load_into_module(self, policy.shapes(), weights)
+
+    @property
+    def specification(self) -> TransformerPolicy | None:
+        """What the module computes, as plain data; None for a subclass, which may compute something else."""
+        return self.policy if type(self) is Transformer else None
 
     def gradient_checkpointing_enable(self) -> None:
         """Recompute each block's activations in the backward pass rather than keep them."""
@@ -62,10 +68,7 @@ class Transformer(nn.Module):
 
         :param temperature: what the logits of each sequence are divided by, (batch,).
         """
-        logits: Tensor = self(tokens, valid)[:, :-1]
-        if temperature is not None:
-            logits = logits / temperature[:, None, None]
-        return logits.log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
+        return next_token_logprobs(self(tokens, valid), tokens, temperature)
 
 
 class Attention(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hookline.policies import MLPPolicy, TransformerPolicy
+from hookline.policies.protocol import PolicySpecification
 from hookline.rollout.curriculum import CurriculumConfig
 from hookline.rollout.errors import RolloutError
 from hookline.rollout.text.task import CharacterTokenizer
@@ -31,7 +31,7 @@ class RolloutWorkerConfig:
     """A small CartPole worker, unless said otherwise."""
 
     curriculum_config: CurriculumConfig = field(default_factory=CurriculumConfig)
-    policy: MLPPolicy | TransformerPolicy | None = None
+    policy: PolicySpecification | None = None
     """None for one that suits the first lesson."""
     num_environments: int = 8
     """Copies of an environment that are played side by side; for text, prompts in a rollout."""

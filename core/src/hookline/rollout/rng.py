@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["StepChance", "chance_of_step", "key_for", "key_of_step"]
+__all__ = ["StepChance", "chance_of_step", "key_for", "key_of_step", "seed_of"]
 
 
 def key_for(key: Any, name: str) -> Any:
@@ -18,6 +18,14 @@ def key_for(key: Any, name: str) -> Any:
 def key_of_step(key: Any, step: int) -> Any:
     """The key of one step, from the key of a worker."""
     return _folding()(key, step)
+
+
+def seed_of(key: Any) -> list[int]:
+    """The key as plain numbers, for generators of other frameworks."""
+    import jax
+
+    words: list[int] = jax.random.key_data(key).tolist()
+    return words
 
 
 @cache

@@ -12,7 +12,6 @@ from hookline.hooks.hook import Hook, default_hooks
 from hookline.hooks.manager import RESULTS, HookManager
 from hookline.plugin_manager import PluginManager
 from hookline.plugin_manager.registry import gather_offers
-from hookline.policies import MLPPolicy, TransformerPolicy, check_weights, to_jax
 from hookline.rollout.buffer import RolloutBuffer
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
@@ -22,6 +21,7 @@ from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, HookContext, Rollout, TrainerState
 
 if TYPE_CHECKING:
+    from hookline.policies.protocol import Actor
     from hookline.rollout.runners.runner import Runner
 
 __all__ = ["RolloutWorker"]
@@ -58,8 +58,7 @@ class RolloutWorker:
         """The lesson of the latest rollout."""
         self.weights_version = 0
         self._runners = self._build_runners()
-        self.policy = self._choose_policy()
-        self._weights = to_jax(self.policy.initial_weights(config.seed))
+        self.use_actor(self._default_actor())
         self._key = key_of_step(jax.random.key(config.seed), config.worker_index)
         self._buffer = RolloutBuffer(config.max_staleness, config.max_waiting)
         self._last_rewards: dict[str, float] = {}
@@ -76,11 +75,29 @@ class RolloutWorker:
         offered = {name: offer.value for name, offer in offers.items()}
         return {name: build_runner(lesson, self.config, offered) for name, lesson in self.curriculum.lessons.items()}
 
-    def _choose_policy(self) -> MLPPolicy | TransformerPolicy:
-        policy = self.config.policy or next(iter(self._runners.values())).default_policy()
+    def _default_actor(self) -> Actor:
+        from hookline.policies.actor_jax import JaxActor
+
+        return JaxActor(self.config.policy or next(iter(self._runners.values())).default_policy())
+
+    # -- the policy -----------------------------------------------------------------------------------------------
+
+    def use_actor(self, actor: Actor) -> None:
+        """Play all lessons with this actor, and with its initial weights until others come."""
         for runner in self._runners.values():
-            runner.check_policy(policy)
-        return policy
+            runner.use_actor(actor)
+        self._actor = actor
+        self._weights = actor.initial_weights(self.config.seed)
+
+    @property
+    def policy(self) -> Any:
+        """What is played: a specification, or a torch module."""
+        return self._actor.policy
+
+    @property
+    def plays_text(self) -> bool:
+        """Whether the lessons are of text. One policy plays all of them, so that they are all of one kind."""
+        return next(iter(self._runners.values())).plays_text
 
     # -- hooks in the class style ---------------------------------------------------------------------------------
 
@@ -155,8 +172,7 @@ class RolloutWorker:
 
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Take new weights, as torch, JAX or NumPy arrays by name. Rollouts that they make too old are dropped."""
-        check_weights(weights, self.policy.shapes())
-        self._weights = to_jax(weights)
+        self._weights = self._actor.load_weights(weights)
         self.weights_version = version
         self._buffer.drop_stale(version)
         self.plugins.emit.on_weights_updated(context=self._context("on_weights_updated"), version=version)
@@ -252,9 +268,7 @@ class RolloutWorker:
         names = request.lessons or tuple(self.curriculum.lessons)
         for name in names:
             self.curriculum.success_of(name)  # an unknown lesson is an error that names the nearest
-        if weights is not None:
-            check_weights(weights, self.policy.shapes())
-        own = self._weights if weights is None else to_jax(weights)
+        own = self._weights if weights is None else self._actor.load_weights(weights)
         episodes: dict[str, list[Episode]] = {}
         for name in names:
             episodes[name] = self._runners[name].evaluate(own, key_for(key, name), request)

@@ -37,6 +37,7 @@ def plugins_for_a_run(
 ) -> Iterator[PluginManager]:
     """The installed plugins; at the end their background work is done, and what went wrong with them is shown.
 
+    :param optimizer: the same; a mapping of names to optimizers where there are several.
     :param rank: this process among those of the run (default: what torchrun says, else 0).
     :param profile: measure what each plugin costs, and show it in the end.
     """
@@ -64,15 +65,22 @@ def open_session(
     world_size: int = 1,
     config: Mapping[str, Any] | None = None,
     resume: bool = False,
+    host: str | None = None,
+    host_state: Mapping[str, Any] | None = None,
+    plugins: Mapping[str, object] | None = None,
     settings: Settings | None = None,
 ) -> Iterator[Session]:
     """Open a run of your own loop; plugins find in the state what you give here.
 
     :param run_dir: the run's folder, where plugins leave their files; its name is the run's. None for no files.
     :param policy: what is trained. A checkpoint needs its `state_dict()` and `load_state_dict()`, others nothing.
+    :param optimizer: the same; a mapping of names to optimizers where there are several.
     :param rank: this process among `world_size` ones, where the loop is data-parallel.
     :param config: what else the run was told, as JSON can hold it; kept in `config.json`, but for secrets.
     :param resume: go on from what the folder holds; an installed plugin restores it.
+    :param host: the library whose trainer owns the loop and its checkpoints, where this is a bridge to one.
+    :param host_state: what `Session.host_state` returned when the host saved the checkpoint that it resumes from.
+    :param plugins: plugins of the loop's own by name, registered after the installed ones and before the run begins.
     :param settings: which plugins are wanted, and how (default: those of this folder and environment).
     """
     remember_secrets(config)
@@ -82,6 +90,7 @@ def open_session(
         run_dir=folder,
         config=redact(config or {}),
         resume=resume,
+        host=host,
         policy=policy,
         optimizer=optimizer,
         total_epochs=total_epochs,
@@ -89,5 +98,8 @@ def open_session(
         rank=rank,
         world_size=world_size,
     )
-    with plugins_for_a_run(rank=rank, settings=settings) as plugins, Session(plugins, state) as session:
-        yield session
+    with plugins_for_a_run(rank=rank, settings=settings) as manager:
+        for name, plugin in (plugins or {}).items():
+            manager.register(plugin, name)
+        with Session(manager, state, host_state=host_state) as session:
+            yield session

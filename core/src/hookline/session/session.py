@@ -41,6 +41,8 @@ class RunningMeans:
         return means
 
 
+COUNTERS: Final = ("epoch", "step", "agent_step")
+
 CHECKED: Final = ("epoch", "step", "agent_step", "loss_stats", "rollout_stats", "eval_scores", "shared")
 """What the loop counts with, and what plugins read of it."""
 
@@ -97,6 +99,8 @@ class Session:
 
     :param rollouts: how many rollouts have been made, where there is a rollout worker; asked after a run was restored.
     :param restored_from: what the state was put back from already; plugins are not asked to restore it then.
+    :param host_state: what `host_state()` returned when `state.host` saved the checkpoint that it now resumes from.
+        Counters and plugin states are restored from it; policy and optimizer are the host's to restore.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class Session:
         *,
         rollouts: Callable[[], int] | None = None,
         restored_from: str | None = None,
+        host_state: Mapping[str, Any] | None = None,
     ) -> None:
         self.plugins = plugins
         self.emit = plugins.emit
@@ -120,7 +125,9 @@ class Session:
         self._resume: bool = getattr(state, "resume", False)
         self._rollouts = rollouts
         self._write_config: Callable[[], None] = lambda: None
+        self._host_state = host_state
         self._means = RunningMeans()
+        self._has_ended_minibatch = False
         self._cleanup = ExitStack()
 
     # -- beginning and end ----------------------------------------------------------------------------------------
@@ -139,7 +146,17 @@ class Session:
         return self
 
     def _check_can_resume(self) -> None:
-        if self._resume and not self.plugins.hook.restore_training_run.get_hookimpls():
+        host = getattr(self.state, "host", None)
+        if host is None and self._host_state is not None:
+            raise HooklineError("host_state was saved by another library's trainer: name it in state.host")
+        if host is not None and self._resume and self._host_state is None:
+            raise HooklineError(
+                f"this would be half a resume: {host} restores weights, optimizer and data order from its own "
+                "checkpoint, and counters and plugin states must come from the same one, as host_state"
+            )
+        if host is not None:
+            self._resume = self.state.resume = self._host_state is not None
+        elif self._resume and not self.plugins.hook.restore_training_run.get_hookimpls():
             raise HooklineError(
                 "resuming needs a plugin that restores runs, and none is active: pip install hookline-checkpoint, "
                 "or see `hookline plugins` for why it is off"
@@ -160,21 +177,19 @@ class Session:
     def _begin(self) -> None:
         state = self.state
         self._check = StateCheck(self.plugins, state)
-        self.plugins.set_clocks(step=-1, epoch=-1, rollout=-1)
+        self.plugins.set_clocks(step=0, epoch=0, rollout=0)
         self._announce("on_new_training_run")
-        self.restored = restored = self.restored or self.emit.restore_training_run(state=state)
-        self._check.after("restore_training_run")
+        self.restored = restored = self._restore()
         if self._resume:
             # Not before: a run that cannot be resumed with this config keeps the one it has.
             self._write_config()
             if restored is None:
                 logger.warning("there is nothing to resume from in %s: the run begins anew", state.run_dir)
-        if restored is not None:
-            self.plugins.set_clocks(
-                step=state.step, epoch=state.epoch, rollout=-1 if self._rollouts is None else self._rollouts()
-            )
         # A restored state stands at the last epoch that is complete.
         self.start_epoch = state.epoch if restored is None else state.epoch + 1
+        if restored is not None:
+            rollouts = 0 if self._rollouts is None else self._rollouts()
+            self.plugins.set_clocks(step=state.step, epoch=self.start_epoch, rollout=rollouts)
         report = {
             "total_epochs": state.total_epochs,
             "total_steps": state.total_steps,
@@ -182,6 +197,30 @@ class Session:
             "start_step": state.step,
         }
         self._announce("pre_training", report_data=report)
+
+    def _restore(self) -> Any:
+        state = self.state
+        if self._host_state is not None:
+            for name in COUNTERS:
+                setattr(state, name, self._host_state["counters"][name])
+            self.emit.load_plugin_state(state=state, saved=self._host_state["plugins"])
+            self._check.after("load_plugin_state")
+            return state.host
+        if getattr(state, "host", None) is not None:
+            return None
+        restored = self.restored or self.emit.restore_training_run(state=state)
+        self._check.after("restore_training_run")
+        return restored
+
+    def host_state(self) -> dict[str, Any]:
+        """Counters and plugin states, for the host to keep in its own checkpoint. Call it on rank 0.
+
+        Values are what plugins returned from `save_plugin_state`: JSON, and arrays where a plugin has some.
+        """
+        states: dict[str, dict[str, Any]] = {}
+        for plugin, saved in self.emit.save_plugin_state(state=self.state).items():
+            states.setdefault(plugin, {}).update(saved)
+        return {"counters": {name: getattr(self.state, name) for name in COUNTERS}, "plugins": states}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None:
@@ -266,15 +305,35 @@ class Session:
         """A gradient step is about to be taken."""
         self._announce("pre_training_step", report_data=self._step_report())
 
-    def end_step(self, metrics: Mapping[str, float]) -> None:
-        """A gradient step has been taken: counts it, and reports its metrics."""
+    def end_minibatch(self, metrics: Mapping[str, float] | None = None) -> None:
+        """The gradient of a step is computed and still in the parameters: counts the step, and announces `on_mb_end`.
+
+        Call it before the optimizer zeroes the gradients; `end_step` does it where the loop did not.
+        """
         self.state.step += 1
+        self.state.loss_stats = dict(metrics or {})
+        self._has_ended_minibatch = True
+        self._announce("on_mb_end")
+
+    def end_step(self, metrics: Mapping[str, float] | None = None) -> None:
+        """A gradient step has been taken: reports its metrics, if they are known by now; see `log`."""
+        metrics = metrics or {}
+        if not self._has_ended_minibatch:
+            self.end_minibatch(metrics)
+        self._has_ended_minibatch = False
         self.state.loss_stats = dict(metrics)
         self._means.add(metrics)
-        self._announce("on_mb_end")
         report = {**self._step_report(), **metrics}
         self._announce("post_training_step", report_data=report)
         self._log(report)
+
+    def log(self, metrics: Mapping[str, float], *, step: int | None = None) -> None:
+        """Report numbers that become known after their step has ended.
+
+        :param step: the number of steps complete when they were measured; the current one by default.
+        """
+        self._means.add(metrics)
+        self.emit.log_metrics(report_data=dict(metrics), step=self.state.step if step is None else step)
 
     def _step_report(self) -> dict[str, Any]:
         state = self.state
@@ -297,10 +356,15 @@ class Session:
         report = {"current_epoch": self.state.epoch, "batch_index": batch_index, "val_score": val_score}
         self._announce("post_validation_step", report_data=report)
 
-    def end_validation(self, val_avg_loss: float, *, is_last_step: bool = False) -> None:
-        """A validation is over; the loss is the mean over all ranks."""
+    def end_validation(
+        self, val_avg_loss: float, *, is_last_step: bool = False, metrics: Mapping[str, float] | None = None
+    ) -> None:
+        """A validation is over; the loss is the mean over all ranks.
+
+        :param metrics: whatever else was measured, by name.
+        """
         if is_last_step:
             self.final_val_loss = val_avg_loss
-        report = {"current_epoch": self.state.epoch, "val_avg_loss": val_avg_loss}
+        report = {"current_epoch": self.state.epoch, "val_avg_loss": val_avg_loss, **(metrics or {})}
         self._announce("post_validation", report_data=report)
         self._log(report)

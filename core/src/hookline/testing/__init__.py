@@ -11,9 +11,12 @@ and one test that any plugin can call:
 
     def test_it_is_a_good_plugin():
         check_plugin(Greeter, greeting="hello")
+
+For authors of training loops and bridges there is `check_emitter(run)`.
 """
 
 from hookline.testing.conformance import check_plugin, sample_arguments
+from hookline.testing.emitter import EmitterError, check_emitter
 from hookline.testing.fixtures import EventRecorder, RecordedEvent
 
-__all__ = ["EventRecorder", "RecordedEvent", "check_plugin", "sample_arguments"]
+__all__ = ["EmitterError", "EventRecorder", "RecordedEvent", "check_emitter", "check_plugin", "sample_arguments"]

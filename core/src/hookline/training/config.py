@@ -58,6 +58,8 @@ class LearnerConfig:
     """Rows that go through the policy at a time; the gradients of a larger minibatch are accumulated. None for all."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass rather than keep them: less memory, a third more time."""
+    data_parallel: Literal["ddp", "fsdp2"] = "ddp"
+    """What each rank under torchrun holds: all of the policy and its optimizer (`ddp`), or a part of them (`fsdp2`)."""
 
 
 @dataclass

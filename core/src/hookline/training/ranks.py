@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -35,6 +35,7 @@ class Ranks:
         self.rank = rank
         self.world_size = world_size
         self._timeout_seconds = timeout_seconds
+        self._stays_joined = False
 
     def join(self) -> None:
         """Be in touch with the other ranks, unless that is so already."""
@@ -43,8 +44,12 @@ class Ranks:
 
     def leave(self) -> None:
         """End the threads that talk to the other ranks. A group that was made elsewhere stays."""
-        if self.world_size > 1:
+        if self.world_size > 1 and not self._stays_joined:
             _leave()
+
+    def stay_joined(self) -> None:
+        """Keep the group until the process ends, for weights that are spread over it."""
+        self._stays_joined = True
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks."""
@@ -54,25 +59,29 @@ class Ranks:
         return values
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Put the sum over all ranks in the place of each parameter's gradient; none counts as zero."""
+        """Put the sum over all ranks in the place of each parameter's gradient; one that no rank has stays None."""
         if self.world_size > 1:
-            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
             # In one message for each type of number: a call for each parameter costs more than its numbers.
-            for dtype in {gradient.dtype for gradient in gradients}:
-                own = [index for index, gradient in enumerate(gradients) if gradient.dtype == dtype]
-                flat = torch.cat([gradients[index].reshape(-1) for index in own])
+            for dtype in dict.fromkeys(parameter.dtype for parameter in parameters):
+                own = [parameter for parameter in parameters if parameter.dtype == dtype]
+                gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
+                ranks_with_one = gradients[0].new_tensor([p.grad is not None for p in own])
+                flat = torch.cat([ranks_with_one, *(gradient.reshape(-1) for gradient in gradients)])
                 with self._attributed("adding up gradients"):
                     dist.all_reduce(flat)
-                for index, part in zip(
-                    own, torch.split_with_sizes(flat, [gradients[i].numel() for i in own]), strict=True
-                ):
-                    parameters[index].grad = part.view_as(gradients[index])
+                flags, *sums = flat.split_with_sizes([len(own), *(parameter.numel() for parameter in own)])
+                for parameter, is_there, total in zip(own, flags.tolist(), sums, strict=True):
+                    parameter.grad = total.view_as(parameter) if is_there else None
 
     def broadcast(self, module: nn.Module) -> None:
         """Put rank 0's weights in the place of each rank's own."""
+        self.broadcast_tensors(module.state_dict().values())
+
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
+        """Put rank 0's numbers in the place of each rank's own."""
         if self.world_size > 1:
             with self._attributed("taking over weights"):
-                for tensor in module.state_dict().values():
+                for tensor in tensors:
                     dist.broadcast(tensor, src=0)
 
     def any(self, flag: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class RolloutLoop:
         shared = SharedLossData(state, self._learner.policy, experience=self.experience)
         with torch.no_grad():
             for loss in self._learner.losses:
-                loss.rollout(shared, self.steps_per_epoch)
+                self._learner.run(partial(loss.rollout, shared, self.steps_per_epoch))
 
     def _rollout(self) -> Rollout:
         rollout = self._worker.rollout()
@@ -128,7 +129,7 @@ class RolloutLoop:
         return union
 
     def _hand_over_weights(self, session: Session) -> None:
-        self._worker.update_weights(self._learner.policy.state_dict(), version=session.state.step)
+        self._worker.update_weights(self._learner.weights(), version=session.state.step)
 
     def state_dict(self) -> dict[str, Any]:
         """What decides the next epoch besides weights and generators. An epoch's experience is not carried over."""

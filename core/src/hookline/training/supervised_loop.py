@@ -18,6 +18,7 @@ from hookline.training.experience import union_of_specs
 from hookline.training.learner import Learner
 from hookline.training.losses.loss import Field
 from hookline.training.ranks import Ranks
+from hookline_hookspecs import Watch
 
 __all__ = ["Batches", "SupervisedLoop", "collate", "validate"]
 
@@ -167,7 +168,8 @@ class SupervisedLoop:
 
     def epochs(self, session: Session) -> Iterator[int]:
         """Train, and yield each epoch when its work is done, before its end is announced."""
-        state = session.state
+        state, every = session.state, self._config.validate_every
+        validations = Watch(every, state.step)
         if self._config.validate_at_start and state.step == 0:
             self._validate(session, is_last_step=False)
         for epoch in session.epochs(until=lambda: self._learner.ranks.any(session.is_told_to_stop())):
@@ -175,14 +177,15 @@ class SupervisedLoop:
             for batch in self._batches.go_through(self._order if self._config.shuffle else None):
                 session.begin_step()
                 session.end_step(self._learner.step(batch, state))
-                self._validate_if_due(session)
+                self._validate_if_due(session, validations)
             session.end_train_phase()
             yield epoch
 
-    def _validate_if_due(self, session: Session) -> None:
-        state, every = session.state, self._config.validate_every
+    def _validate_if_due(self, session: Session, validations: Watch) -> None:
+        state = session.state
+        is_due = validations.is_due(state.step)
         is_last_step = state.step == state.total_steps
-        if is_last_step or (every is not None and state.step % every == 0):
+        if is_due or is_last_step:
             self._validate(session, is_last_step=is_last_step)
 
     def _validate(self, session: Session, *, is_last_step: bool) -> None:

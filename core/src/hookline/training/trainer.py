@@ -17,7 +17,7 @@ from hookline.rollout import TrackedNumbers
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainingError
-from hookline.training.learner import Learner
+from hookline.training.learner.learner import Learner, choose_device
 from hookline.training.long_lived import long_lived_left_out
 from hookline.training.losses.registry import NAME as LOSSES
 from hookline.training.losses.registry import LossLifecycle, build_losses
@@ -28,7 +28,7 @@ from hookline.training.resume_point import NAME, ResumePoint, restore_generators
 from hookline.training.rollout_loop import RolloutLoop, check_divisible
 from hookline.training.supervised_loop import SupervisedLoop
 from hookline.training.warm_start import WarmStart, WarmStartPhase
-from hookline.training.worker import as_module, build_worker, plays_text
+from hookline.training.worker import as_module, build_worker, have_worker_play
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact, remember_secrets
 
@@ -45,7 +45,8 @@ class Trainer:
     """Trains a policy, by rollouts of a curriculum's lessons or, when there is a dataset, on its examples.
 
     :param curriculum: the lessons to play; CartPole when there is none, and no dataset.
-    :param policy: a torch module, an `MLPPolicy` or a `TransformerPolicy`; None for one that suits the first lesson.
+    :param policy: a torch module, or a specification such as `MLPPolicy` or `TransformerPolicy`; what it must offer is
+        in `hookline.policies.protocol`. None for one that suits the first lesson.
     :param dataset: examples by position, each a mapping of names to numbers; see `hookline.training.supervised_loop`.
     :param validation_dataset: examples that are held out.
     :param plugins: where events go. One of its own discovers nothing: `hookline.train` and `hookline.launcher` use
@@ -120,23 +121,25 @@ class Trainer:
             )
         self.worker.run_state = self.state
         module = as_module(self.worker.policy if policy is None else policy, config.seed)
-        is_text = plays_text(module)
-        self._check_rows(is_text)
-        learner = self._build_learner(module, {"grpo": {}} if is_text else {"ppo_actor": {}, "ppo_critic": {}})
+        have_worker_play(self.worker, module, choose_device(config.learner.device))
+        self._check_rows()
+        default_losses = ("grpo",) if self.worker.plays_text else ("ppo_actor", "ppo_critic")
+        learner = self._build_learner(module, {name: {} for name in default_losses})
         return RolloutLoop(
             config.rollout,
             learner,
             self.worker,
             self._order,
-            self._build_rewards(rewards, is_text),
+            self._build_rewards(rewards),
             None if warm_start is None else WarmStartPhase(warm_start, learner, self.worker, self._order, self.plugins),
         )
 
-    def _build_rewards(self, config: IntegratedRewardConfig | None, is_text: bool) -> IntegratedRewardSystem | None:
+    def _build_rewards(self, config: IntegratedRewardConfig | None) -> IntegratedRewardSystem | None:
         if config is None:
             return None
-        if not is_text:
-            raise TrainingError("`rewards` are of text, but this policy plays an environment, which has its own")
+        assert self.worker is not None
+        if not self.worker.plays_text:
+            raise TrainingError("`rewards` are of text, but these lessons are environments, which have their own")
         from hookline.rewards import create_integrated_reward_system
 
         if config.enable_verification and not self.plugins.hook.verify_episodes.get_hookimpls():
@@ -144,10 +147,11 @@ class Trainer:
             config = replace(config, enable_verification=False)
         return create_integrated_reward_system(config, self.plugins)
 
-    def _check_rows(self, is_text: bool) -> None:
+    def _check_rows(self) -> None:
         assert self.worker is not None
         own = self.worker.config
-        per_rollout = own.num_environments * (own.sampling.samples_per_prompt if is_text else own.steps_per_rollout)
+        rows = own.sampling.samples_per_prompt if self.worker.plays_text else own.steps_per_rollout
+        per_rollout = own.num_environments * rows
         check_divisible(per_rollout * self.config.rollout.rollouts_per_epoch, self.config.rollout.minibatches)
 
     def _build_learner(self, policy: Any, default_losses: Mapping[str, Mapping[str, Any]]) -> Learner:
@@ -156,8 +160,6 @@ class Trainer:
         module = as_module(policy, self.config.seed)
         losses = build_losses(default_losses if self.config.losses is None else self.config.losses, self.plugins)
         self.learner = learner = Learner(module, losses, self.config.optimizer, self.config.learner, self.ranks)
-        for loss in losses:
-            loss.attach_policy(module)
         self.policy = self.state.policy = module
         self.optimizer = self.state.optimizer = learner.optimizer
         self._losses = losses
@@ -194,7 +196,8 @@ class Trainer:
             ):
                 self._check_start(session)
                 # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
-                self.ranks.broadcast(self.policy)
+                self.learner.agree()
+                self._share_progress()
                 try:
                     for _ in self.loop.epochs(session):
                         self._share_progress()
@@ -228,8 +231,9 @@ class Trainer:
             )
 
     def _share_progress(self) -> None:
-        """Gather all ranks' progress before the epoch ends: checkpoints are saved on rank 0 alone, which cannot ask."""
+        """Gather what all ranks hold before the epoch ends: checkpoints are saved on rank 0 alone, which cannot ask."""
         if self.ranks.world_size > 1:
+            self.learner.gather()
             self._progress_of_ranks = self.ranks.gather(self._own_progress())
 
     def _rollouts_made(self) -> int:
@@ -238,7 +242,10 @@ class Trainer:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the rest of the run depends on, between two epochs: arrays, and values that JSON can hold."""
+        """All that the rest of the run depends on, between two epochs: arrays, and values that JSON can hold.
+
+        Where ranks hold parts of the policy (`fsdp2`), rank 0's is whole, and is what all of them load.
+        """
         state = self.state
         return {
             "policy": self.policy.state_dict(),

@@ -1,4 +1,4 @@
-"""Stop a run whose loss is no longer a number."""
+"""Stops a run whose loss is not finite."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ __all__ = ["NanGuard", "Options"]
 
 @dataclass
 class Options:
-    """What users can set under [tool.hookline.plugins.nan-guard]."""
+    """The options in [tool.hookline.plugins.nan-guard]."""
 
     patience: int = 3
 

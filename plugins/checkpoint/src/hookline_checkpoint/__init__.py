@@ -1,6 +1,6 @@
-"""Checkpoints of a run: written so that a kill at any moment leaves a valid one, and read back to resume.
+"""Saves checkpoints of a run and resumes from them. A kill at any time leaves a valid checkpoint.
 
-How a checkpoint lies on disk is stated in `hookline_checkpoint.store`.
+The format on disk is described in `hookline_checkpoint.store`.
 """
 
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError, NewerFormatError

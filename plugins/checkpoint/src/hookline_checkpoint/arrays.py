@@ -1,7 +1,7 @@
-"""Arrays as a safetensors file: copied into memory that the next ones reuse, and made from what such a file holds.
+"""Writes arrays as a safetensors file into a reused buffer, and reads them back.
 
-The format is written here rather than by the `safetensors` package so that a snapshot is one copy, straight to where
-the writer takes it from. Reading is left to the package: it knows all that can be wrong in a file from elsewhere.
+The file is written here, not by the `safetensors` package, so that a snapshot is a single copy into the buffer that the
+writer reads from. The package reads the files, since it checks untrusted ones thoroughly.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 Arrays: TypeAlias = dict[str, Any]
-"""Arrays of any framework by name, as they are in the run: they change as training goes on."""
+"""Live arrays of any framework by name. They change as training goes on."""
 
 
 class StoredType(NamedTuple):
-    """How safetensors names a type of number, and how many bytes one takes."""
+    """The safetensors code of a dtype, and its size in bytes."""
 
     code: str
     size: int
@@ -58,21 +58,21 @@ TYPES: Final = {
     "float64": StoredType("F64", 8),
     "complex64": StoredType("C64", 8),
 }
-"""The types that a checkpoint can hold, by the name that NumPy, torch, JAX and MLX all have for them."""
+"""The dtypes that a checkpoint supports, by the name that NumPy, torch, JAX and MLX share."""
 
 HEADER_LIMIT: Final = 100_000_000
-"""Bytes of a header; the `safetensors` package reads no more either."""
+"""Largest header in bytes, as in the `safetensors` package."""
 
 NAMES: Final = {stored.code: name for name, stored in TYPES.items()}
 
 
 def type_name(array: Any) -> str:
-    """The name of an array's type of number: `float32` for `torch.float32` and `mlx.core.float32` as well."""
+    """The name of an array's dtype, such as `float32` for `torch.float32` and `mlx.core.float32`."""
     return str(getattr(array.dtype, "name", array.dtype)).rpartition(".")[2]
 
 
 def is_torch_tensor(leaf: object) -> bool:
-    # Who has not imported torch has no tensor of it; importing it here would cost everybody else seconds.
+    # If torch is not imported, there are no torch tensors. Importing it here would take seconds.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(leaf, torch.Tensor)
 
@@ -81,19 +81,19 @@ def is_torch_tensor(leaf: object) -> bool:
 
 
 class ReusedBuffer:
-    """Memory for the arrays of one file. It grows when they do, and is otherwise taken from the system only once."""
+    """A buffer for the arrays of one file. It is allocated once, and again only if the arrays grow."""
 
     def __init__(self) -> None:
         self._memory = numpy.empty(0, numpy.uint8)
 
     def reserve(self, size: int) -> None:
-        """Take memory from the system, which does not hand it over before it is written to."""
+        """Allocate the buffer and touch every page, since the system provides memory only when it is written to."""
         if len(self._memory) < size:
             self._memory = numpy.empty(size, numpy.uint8)
             self._memory[:: mmap.PAGESIZE] = 0
 
     def fill(self, arrays: Mapping[str, Any]) -> list[bytes | memoryview]:
-        """Copy arrays here, and return the bytes of their file. These are good until the next call."""
+        """Copy arrays into the buffer, and return the bytes of their file. They are valid until the next call."""
         header, size = _lay_out(arrays)
         if len(self._memory) < size:
             self._memory = numpy.empty(size, numpy.uint8)
@@ -106,15 +106,15 @@ class ReusedBuffer:
 
 
 def size_of(arrays: Mapping[str, Any]) -> int:
-    """How much memory arrays take."""
+    """The size of the arrays in bytes."""
     return _lay_out(arrays)[1]
 
 
 def _lay_out(arrays: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]:
-    """Where each array lies in its file, as the file's header says it, and how long they are together."""
+    """The header of the file, with the position of each array, and the total size."""
     header: dict[str, dict[str, Any]] = {}
     end = 0
-    # Great numbers first, so that every array begins at a multiple of its number's size.
+    # Larger dtypes first, so that every array is aligned.
     for name in sorted(arrays, key=lambda name: -TYPES[type_name(arrays[name])].size):
         start, stored = end, TYPES[type_name(arrays[name])]
         shape = [int(length) for length in arrays[name].shape]
@@ -127,7 +127,7 @@ def _copy(name: str, array: Any, target: NDArray[numpy.uint8]) -> None:
     try:
         if is_torch_tensor(array):
             torch: Any = sys.modules["torch"]
-            # torch's own copy, so that it may come from any device.
+            # `copy_` also copies from another device.
             torch.from_numpy(target).view(array.dtype).view(array.shape).copy_(array.detach())
             return
         of_type = type_name(array)
@@ -143,7 +143,7 @@ def _copy(name: str, array: Any, target: NDArray[numpy.uint8]) -> None:
 
 
 def _bits_of_bfloat16(array: Any) -> Any:
-    """The same bits as whole numbers, for NumPy has no such type; JAX and MLX each have their way."""
+    """The same bits as uint16, since NumPy has no bfloat16."""
     mlx = sys.modules.get("mlx.core")
     if mlx is not None and isinstance(array, mlx.array):
         return array.view(mlx.uint16)
@@ -154,7 +154,7 @@ def _bits_of_bfloat16(array: Any) -> Any:
 
 
 class StoredArray(NamedTuple):
-    """An array of a file, before it is known which framework wants it."""
+    """An array of a file, before it is converted for a framework."""
 
     name: str
     type: str
@@ -183,7 +183,7 @@ class StoredArray(NamedTuple):
 
 
 def check_header(file: BinaryIO, size: int) -> None:
-    """Raise when a file of this size cannot be one of safetensors; otherwise it is at its beginning again."""
+    """Raise an error if the header does not fit a file of this size. Leaves the file at its beginning."""
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= min(HEADER_LIMIT, size - 8):
         raise InvalidCheckpointError(f"its arrays cannot be read: a header of {length} bytes in a file of {size}")
@@ -195,7 +195,7 @@ def check_header(file: BinaryIO, size: int) -> None:
         raise InvalidCheckpointError(f"its arrays cannot be read: {error!r:.100}") from error
     if not is_whole:
         raise InvalidCheckpointError(
-            f"its arrays cannot be read: they end at {end}, {size - 8 - length} bytes are there"
+            f"its arrays cannot be read: they need {end} bytes, the file has {size - 8 - length}"
         )
     file.seek(0)
 
@@ -208,7 +208,7 @@ def read_arrays(data: bytes) -> dict[str, StoredArray]:
         raise InvalidCheckpointError(f"its arrays cannot be read: {error}") from error
     unknown = sorted({entry["dtype"] for _, entry in found} - NAMES.keys())
     if unknown:
-        raise InvalidCheckpointError(f"it has arrays of {', '.join(unknown)}, which no checkpoint holds")
+        raise InvalidCheckpointError(f"it has arrays of {', '.join(unknown)}, which checkpoints do not support")
     return {
         name: StoredArray(name, NAMES[entry["dtype"]], tuple(entry["shape"]), entry["data"]) for name, entry in found
     }

@@ -1,4 +1,4 @@
-"""`Contents`: what a checkpoint holds, before it is written and after it was read."""
+"""`Contents`: the data of a checkpoint, before it is written and after it is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Contents"]
 
 @dataclass(frozen=True)
 class Contents:
-    """A run at the end of an epoch."""
+    """The state of a run at the end of an epoch."""
 
     run_id: str = ""
     epoch: int = 0
@@ -20,9 +20,9 @@ class Contents:
     metrics: dict[str, float] = field(default_factory=dict)
     """The evaluation scores of the run, by name."""
     config: dict[str, Any] = field(default_factory=dict)
-    """The run's configuration, as plain data."""
+    """The run's config, as JSON data."""
     policy: Any = None
-    """What `state_dict()` gave, None for a run without a policy."""
+    """Its `state_dict()`, None for a run without a policy."""
     optimizer: Any = None
     plugins: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What plugins returned from `save_plugin_state`, by their names."""
+    """What plugins returned from `save_plugin_state`, by plugin name."""

@@ -1,4 +1,4 @@
-"""Files that are still there after a power cut, with their hashes."""
+"""Writes files so that they survive a power cut, and hashes them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Final, NamedTuple
 __all__ = ["Written", "write_durably"]
 
 PIECE: Final = 4 * 1024 * 1024
-"""Bytes that are hashed and written in one go: what was hashed is still in the processor's cache when it is written,
-and other threads get their turn in between."""
+"""Bytes that are hashed and written at a time. Small enough to stay in the CPU cache from hash to write, and to let
+other threads run in between."""
 
 
 class Written(NamedTuple):
-    """What a file has become."""
+    """Size and hash of a written file."""
 
     size: int
     sha256: str
 
 
 def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> Written:
-    """Write a new file and wait until the disk has its contents. Its name is durable once its folder is synced."""
+    """Write a new file and fsync it. Its name is durable only once its folder is fsynced too."""
     digest, size = hashlib.sha256(), 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:

@@ -1,4 +1,4 @@
-"""What can be wrong with a checkpoint."""
+"""The errors of checkpoints."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["CheckpointError", "InvalidCheckpointError", "NewerFormatError"]
 
 
 class CheckpointError(HooklineError, RuntimeError):
-    """A checkpoint cannot be saved, or a run cannot go on from one."""
+    """A checkpoint cannot be saved, or a run cannot resume from one."""
 
 
 class InvalidCheckpointError(CheckpointError):
-    """A checkpoint's files are not what was written. The message says which file, and what is wrong with it."""
+    """A checkpoint is damaged. The message names the file and the damage."""
 
     path: Path | None = None
-    """The checkpoint, once it is known which it is."""
+    """The folder of the checkpoint, if known."""
 
 
 class NewerFormatError(CheckpointError):
-    """A checkpoint has a later version of the format than this release knows. It is left alone."""
+    """A checkpoint has a newer format version than this release can read. It is not changed."""

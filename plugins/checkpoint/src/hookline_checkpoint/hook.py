@@ -1,9 +1,10 @@
-"""`CheckpointHook`: the plugin as a hook that is made by hand and added to a trainer.
+"""`CheckpointHook`: the plugin as a hook, for `trainer.add_hook`.
 
     manager = CheckpointManager("runs/mine", keep_last=2)
     trainer.add_hook(CheckpointHook(manager, checkpoint_interval=10, wandb_checkpoint_interval=50))
 
-A subclass may override `on_training_start` or `on_epoch_end`: what it does not leave to `super()` is not done.
+A subclass may override `on_training_start` or `on_epoch_end`. Without a call of `super()` nothing is loaded or saved
+there.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 from hookline_checkpoint.errors import CheckpointError
+from hookline_checkpoint.events import CheckpointEvents
 from hookline_checkpoint.manager import CheckpointManager
-from hookline_checkpoint.moments import CheckpointMoments
 from hookline_hookspecs import CheckpointRecord, Emit, TrainerHook, TrainerState, hookimpl
 
 __all__ = ["CheckpointHook"]
 
 
-class CheckpointHook(CheckpointMoments, TrainerHook):
-    """Saves every `checkpoint_interval` epochs and at the end of the run. A checkpoint becomes an artifact of the wandb
-    run, where there is one, every `wandb_checkpoint_interval` epochs; 0 for never."""
+class CheckpointHook(CheckpointEvents, TrainerHook):
+    """Saves every `checkpoint_interval` epochs and at the end of the run.
+
+    If there is a wandb run, a checkpoint is uploaded every `wandb_checkpoint_interval` epochs; 0 for never.
+    """
 
     after = ("evaluation", "EvaluationHook")
 
@@ -42,13 +45,13 @@ class CheckpointHook(CheckpointMoments, TrainerHook):
         self._given: dict[str, Any] = {}
 
     def use_emit(self, emit: Emit) -> None:
-        """Announce events there. A trainer tells every hook that has this method when it is added."""
+        """Emit events through `emit`. A trainer calls this on every hook that has it, when the hook is added."""
         self._events = emit
 
     def on_training_start(self, trainer_state: TrainerState) -> Any | None:
-        """Load the newest valid checkpoint, if the run is to be resumed; returns the loaded policy, or None.
+        """Load the newest valid checkpoint, if `state.resume` is set. Returns the loaded policy, or None.
 
-        A run that the hook was added to calls it when it is restored.
+        A trainer that the hook was added to calls it.
         """
         self._restored = super().restore_training_run(trainer_state)
         return None if self._restored is None else trainer_state.policy
@@ -61,12 +64,12 @@ class CheckpointHook(CheckpointMoments, TrainerHook):
             state.policy.load_state_dict(policy if isinstance(policy, Mapping) else policy.state_dict())
         return self._restored
 
-    def on_epoch_end(  # type: ignore[override]  # the arguments of a trainer hook, found by name
+    def on_epoch_end(  # type: ignore[override]  # the signature of a TrainerHook
         self, policy: Any, optimizer: Any, trainer_state: TrainerState, eval_scores: Any, wandb_run: Any
     ) -> None:
-        """Save at intervals. What is given here is saved and uploaded to, also at the end of the run.
+        """Save at intervals. The policy, optimizer and wandb run given here are also used at the end of the run.
 
-        The scores of a checkpoint are all of those in the state; the summary in `eval_scores` is not needed for them.
+        A checkpoint has all scores of the state, so the summary in `eval_scores` is not used.
         """
         del eval_scores
         self._given = {"policy": policy, "optimizer": optimizer, "wandb_run": wandb_run}

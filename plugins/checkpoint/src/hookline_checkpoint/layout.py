@@ -1,4 +1,4 @@
-"""The names of things in a folder of checkpoints."""
+"""The names of folders and files of checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def name_of_epoch(epoch: int) -> str:
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
-    """What goes by the name of a checkpoint, valid or not, newest first. A symbolic link is none."""
+    """All folders with the name of a checkpoint, valid or not, newest first. Symbolic links are left out."""
     if not folder.is_dir():
         return []
     named = [
@@ -45,6 +45,6 @@ def find_checkpoints(folder: Path) -> list[Path]:
         for path in folder.iterdir()
         if (match := NAME.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
     ]
-    # The one that was put in a replaced one's place comes before it.
+    # A checkpoint comes before the one of the same epoch that it replaces.
     named.sort(key=lambda found: (int(found[0][1]), found[0][2] is None), reverse=True)
     return [path for _, path in named]

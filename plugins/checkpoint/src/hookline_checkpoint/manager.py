@@ -1,4 +1,4 @@
-"""`CheckpointManager`: the checkpoints of one run; its caller decides when to save and when to resume."""
+"""`CheckpointManager`: saves and restores the checkpoints of one run. The caller decides when."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from hookline_checkpoint.config_differences import as_plain_data
 from hookline_checkpoint.contents import Contents
-from hookline_checkpoint.differences import as_plain_data
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.layout import find_checkpoints
 from hookline_checkpoint.options import Options
@@ -30,8 +30,8 @@ logger = logging.getLogger("hookline.checkpoint")
 class CheckpointManager:
     """Saves a run to its folder in the background, and restores it: `CheckpointManager("runs/mine", keep_last=2)`.
 
-    :param run_dir: the run's folder; None for the one in the run's state.
-    :param options: what `Options` has.
+    :param run_dir: the run's folder; None for `state.run_dir`.
+    :param options: the fields of `Options`.
     """
 
     def __init__(self, run_dir: str | Path | None = None, **options: Any) -> None:
@@ -44,19 +44,19 @@ class CheckpointManager:
         self._has_missed_metric = False
 
     def folder(self, state: TrainerState) -> Path | None:
-        """Where the run's checkpoints are; None for a run without a folder."""
+        """The folder of the run's checkpoints; None for a run without a folder."""
         run_dir = self._run_dir or state.run_dir
         return None if run_dir is None else Path(run_dir) / "checkpoints"
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing that `finish` could tell."""
+        """Whether neither `finish` nor `finish_upload` has anything to return."""
         return (self._saver is None or not self._saver.is_busy) and not self._uploads.is_busy
 
     # -- saving ---------------------------------------------------------------------------------------------------
 
     def begin(self, state: TrainerState) -> None:
-        """A run begins. A new one is kept from mixing its checkpoints with those of another."""
+        """Start a run. A new run is refused if the folder has checkpoints of another run."""
         folder = self.folder(state)
         self._saver, self._latest, self._damaged = None, None, []
         self._uploads = Uploads()
@@ -67,21 +67,21 @@ class CheckpointManager:
         existing = find_checkpoints(folder)
         if existing and not state.resume:
             raise CheckpointError(
-                f"{folder} holds checkpoints of an earlier run, the newest {existing[0].name}: "
-                "go on with that run by --resume (resume=True), or give the new run another folder"
+                f"{folder} has checkpoints of an earlier run, the newest {existing[0].name}: "
+                "resume that run with --resume (resume=True), or give the new run another folder"
             )
 
     @property
     def is_writing(self) -> bool:
-        """Whether a checkpoint is still being written, so that the next cannot be taken yet."""
+        """Whether a checkpoint is still being written, so that the next save would have to wait."""
         return self._saver is not None and self._saver.is_writing
 
     def is_saved(self, state: TrainerState) -> bool:
-        """Whether the newest checkpoint is of just this moment."""
+        """Whether the newest checkpoint is of this epoch and step."""
         return self._latest is not None and (self._latest.epoch, self._latest.step) == (state.epoch, state.step)
 
     def prepare(self, state: TrainerState) -> None:
-        """Make ready for the first save, once policy and optimizer are as large as they get."""
+        """Allocate memory for the first save. Call it once policy and optimizer have their final size."""
         saver = self._saver_of(state)
         if saver is not None:
             saver.prepare(state_dict_of("policy", state.policy), state_dict_of("optimizer", state.optimizer))
@@ -93,7 +93,7 @@ class CheckpointManager:
         return None if folder is None else self._saver
 
     def start(self, state: TrainerState, plugins: Mapping[str, dict[str, Any]]) -> None:
-        """Copy the run as it is, and have it written. What was begun before must be finished."""
+        """Copy the run's state, and start to write it in the background. An earlier save must be finished."""
         saver = self._saver_of(state)
         assert saver is not None
         metrics = _finite(state.eval_scores)
@@ -114,41 +114,43 @@ class CheckpointManager:
         )
 
     def finish(self, *, wait: bool = False) -> CheckpointRecord | None:
-        """The checkpoint that became durable since the last call, if one did. What kept it from that is raised."""
+        """The checkpoint that became durable since the last call, if any. Raises the error of a failed save."""
         record = None if self._saver is None else self._saver.finish(wait=wait)
         self._latest = record or self._latest
         return record
 
     def _look_for_metric(self, metrics: Mapping[str, float]) -> None:
-        wanted = self.options.best_metric
-        if self.options.keep_best and wanted not in metrics and metrics and not self._has_missed_metric:
+        name = self.options.best_metric
+        if self.options.keep_best and name not in metrics and metrics and not self._has_missed_metric:
             self._has_missed_metric = True
             logger.warning(
-                "a checkpoint without the score %r cannot be one of the best; there are %s", wanted, ", ".join(metrics)
+                "a checkpoint without the score %r (best_metric) cannot be kept as one of the best. Its scores are %s",
+                name,
+                ", ".join(metrics),
             )
 
     # -- wandb ----------------------------------------------------------------------------------------------------
 
     @property
     def is_uploading(self) -> bool:
-        """Whether there is an artifact whose end `finish_upload` has not told yet."""
+        """Whether there is an upload that `finish_upload` has not returned yet."""
         return self._uploads.is_busy
 
     def offer_upload(self, wandb_run: Any, *, is_final: bool) -> bool:
-        """Make the newest checkpoint an artifact of the wandb run, if there is one and it is time; says whether."""
+        """Upload the newest checkpoint to the wandb run, if there is one and an upload is due. Returns whether."""
         if self._saver is None or self._latest is None:
             return False
         every = self.options.wandb_every
         return self._uploads.offer(self._latest, wandb_run, self._saver.retention, every=every, is_final=is_final)
 
     def finish_upload(self, *, wait: bool = False) -> str | None:
-        """The address of the artifact that was made since the last call, if one was."""
+        """The URI of the artifact that was uploaded since the last call, if any."""
         return self._uploads.finish(wait=wait)
 
     # -- resuming -------------------------------------------------------------------------------------------------
 
     def restore(self, state: TrainerState) -> Loaded | None:
-        """Put the newest valid checkpoint into the state, and return it with what it holds; None when there is none."""
+        """Restore the state from the newest valid checkpoint, and return that checkpoint; None if there is none."""
         folder = self.folder(state)
         if folder is None:
             return None
@@ -158,10 +160,10 @@ class CheckpointManager:
         if loaded is None:
             if skipped:
                 raise CheckpointError(
-                    f"none of the {len(skipped)} checkpoints in {folder} is valid, the newest for this "
-                    f"reason: {skipped[0]}; restore them from elsewhere, or begin anew in another folder"
+                    f"none of the {len(skipped)} checkpoints in {folder} is valid. The newest: {skipped[0]}. "
+                    "Restore them from a backup, or start a new run in another folder"
                 )
-            logger.info("there is no checkpoint in %s yet: the run begins anew", folder)
+            logger.info("there is no checkpoint in %s yet: the run starts from the beginning", folder)
             return None
         restore(state, loaded)
         self._damaged = [error.path for error in skipped if error.path is not None]
@@ -173,7 +175,7 @@ class CheckpointManager:
 
 
 def _wait_for_plugins(state: TrainerState) -> Callable[[], None]:
-    """What waits, on the writing thread, for all that plugins want to be on disk before the checkpoint counts."""
+    """A function that calls the plugins' `before_checkpoint` callbacks. They return once their own data is on disk."""
     waits = {
         plugin: namespace.pop("before_checkpoint")
         for plugin, namespace in list(state.shared.items())
@@ -185,13 +187,15 @@ def _wait_for_plugins(state: TrainerState) -> Callable[[], None]:
             try:
                 wait_for_it()
             except Exception as error:
-                logger.warning("plugin %r failed before a checkpoint, which is saved all the same: %r", plugin, error)
+                logger.warning(
+                    "before_checkpoint of plugin %r failed; the checkpoint is still saved: %r", plugin, error
+                )
 
     return wait
 
 
 def record_of(loaded: Loaded) -> CheckpointRecord:
-    """A checkpoint that was read, as others are told of it."""
+    """The `CheckpointRecord` of a checkpoint that was read."""
     contents = loaded.contents
     return CheckpointRecord(
         path=loaded.path,
@@ -204,7 +208,7 @@ def record_of(loaded: Loaded) -> CheckpointRecord:
 
 
 def _finite(scores: Mapping[str, Any]) -> dict[str, float]:
-    """The scores that JSON can hold. What is infinite, NaN or too large for a float is no score to go by."""
+    """The finite scores as floats. Others are left out."""
     found = {}
     for name, score in scores.items():
         with contextlib.suppress(OverflowError):

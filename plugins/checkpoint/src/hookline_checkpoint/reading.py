@@ -1,4 +1,4 @@
-"""Reads checkpoints, and finds the newest that is valid. The format is stated in `hookline_checkpoint.store`."""
+"""Reads checkpoints, and finds the newest valid one. The format is described in `hookline_checkpoint.store`."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from hookline_checkpoint.tree import join_tree
 __all__ = ["Loaded", "newest_valid", "read_checkpoint", "read_metrics", "refuse_newer_formats"]
 
 MANIFEST_LIMIT: Final = 100_000
-"""A manifest has some five hundred bytes. What has more is something else, and is not read."""
+"""Largest size of a manifest in bytes. A real one has about five hundred."""
 STATE_LIMIT: Final = 2**30
-"""Bytes of a `state.json`, which holds no arrays."""
-GREATEST_COUNT: Final = 2**63 - 1
-"""Of a counter: what is more no database and no framework can count with."""
+"""Largest size of a `state.json` in bytes. It has no arrays."""
+MAX_COUNT: Final = 2**63 - 1
+"""Largest value of a counter: a signed 64-bit integer."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A valid checkpoint, and what it holds."""
+    """A valid checkpoint with its contents."""
 
     path: Path
     contents: Contents
     size_bytes: int
     fingerprint: str
-    """The hash of its manifest, and so of all of it."""
+    """The hash of its manifest, which has the hashes of all other files."""
 
 
 def newest_valid(folder: Path) -> tuple[Loaded | None, list[InvalidCheckpointError]]:
-    """The newest valid checkpoint with its contents, None when there is none, and why newer ones are not valid."""
+    """The newest valid checkpoint, or None, and the errors of newer ones that are not valid."""
     skipped: list[InvalidCheckpointError] = []
     for path in find_checkpoints(folder):
         try:
@@ -51,14 +51,14 @@ def newest_valid(folder: Path) -> tuple[Loaded | None, list[InvalidCheckpointErr
 
 
 def refuse_newer_formats(folder: Path) -> None:
-    """Raise when any checkpoint in a folder has a later version of the format than this release knows."""
+    """Raise an error if any checkpoint in a folder has a newer format version than this release can read."""
     for path in find_checkpoints(folder):
         with contextlib.suppress(InvalidCheckpointError):
             _read_entries(path)
 
 
 def _read_entries(path: Path) -> tuple[bytes, dict[str, Any]]:
-    """A checkpoint's manifest, and what it says of the files."""
+    """A checkpoint's manifest as bytes, and its entries by file name."""
     manifest = _read_file(path / MANIFEST, limit=MANIFEST_LIMIT)
     try:
         return manifest, _parse_manifest(manifest)
@@ -67,20 +67,20 @@ def _read_entries(path: Path) -> tuple[bytes, dict[str, Any]]:
 
 
 def read_checkpoint(path: Path) -> Loaded:
-    """A checkpoint with its contents, or an error that says why it is not valid."""
+    """Read a checkpoint. Raises `InvalidCheckpointError` if it is not valid."""
     try:
         manifest, entries = _read_entries(path)
         files = {name: _read_verified(path / name, entries) for name in (POLICY, OPTIMIZER, STATE)}
         size = len(manifest) + sum(map(len, files.values()))
         return Loaded(path, _parse(files), size, hashlib.sha256(manifest).hexdigest())
     except (InvalidCheckpointError, MemoryError) as error:
-        named = InvalidCheckpointError(f"{path}: {error or 'it takes more memory than there is'}")
+        named = InvalidCheckpointError(f"{path}: {error or 'there is not enough memory to read it'}")
         named.path = path
         raise named from error
 
 
 def read_metrics(path: Path) -> dict[str, float]:
-    """The scores that a checkpoint was saved with; none when they cannot be read."""
+    """The scores that a checkpoint was saved with. Empty if they cannot be read."""
     try:
         state = _parse_json(_read_verified(path / STATE, _read_entries(path)[1]), STATE)
         return {name: float(score) for name, score in state["metrics"].items()}
@@ -89,7 +89,7 @@ def read_metrics(path: Path) -> dict[str, float]:
 
 
 def _read_verified(path: Path, entries: dict[str, Any]) -> bytes:
-    """A file, once it is known to be what the manifest says."""
+    """The contents of a file, checked against the size and hash in the manifest."""
     name = path.name
     match entries.get(name):
         case {"size": int(size), "sha256": str(sha256)}:
@@ -101,11 +101,11 @@ def _read_verified(path: Path, entries: dict[str, Any]) -> bytes:
 
 
 def _read_file(path: Path, expected_size: int | None = None, *, limit: int | None) -> bytes:
-    """The bytes of a regular file: not of what a link points to, nor of a pipe without a writer.
+    """The bytes of a regular file. Symbolic links and pipes are refused.
 
-    All that can be known of the file's size is held against it before it is read: a file may have any size and no data.
+    The size is checked before reading, since a sparse file can claim any size.
 
-    :param limit: the most bytes that it may have; None for a file of arrays, whose header says how many it has.
+    :param limit: the largest allowed size; None for a file of arrays, whose header gives its size.
     """
     name = path.name
     try:
@@ -117,12 +117,12 @@ def _read_file(path: Path, expected_size: int | None = None, *, limit: int | Non
             if expected_size is not None and found.st_size != expected_size:
                 raise InvalidCheckpointError(f"{name} has {found.st_size} bytes, its manifest says {expected_size}")
             if limit is not None and found.st_size > limit:
-                raise InvalidCheckpointError(f"{name} has {found.st_size} bytes, and {limit} are the most")
+                raise InvalidCheckpointError(f"{name} has {found.st_size} bytes, more than {limit}")
             if limit is None:
                 _check_header(file, name, found.st_size)
             return file.read()
     except MemoryError:
-        raise InvalidCheckpointError(f"{name} has more bytes than there is memory for") from None
+        raise InvalidCheckpointError(f"{name} is larger than the available memory") from None
     except FileNotFoundError:
         raise InvalidCheckpointError(f"{name} is missing") from None
     except OSError as error:
@@ -144,11 +144,11 @@ def _parse_manifest(data: bytes) -> dict[str, Any]:
     version = manifest.get("version")
     if type(version) is int and version > VERSION:
         raise NewerFormatError(
-            f"it needs a hookline-checkpoint that knows version {version} of the format, and this one knows {VERSION}. "
-            "Nothing was changed. Upgrade with pip install -U hookline-checkpoint, or give the run another folder"
+            f"it has format version {version}, and this hookline-checkpoint reads version {VERSION} only. Nothing was "
+            "changed. Upgrade with pip install -U hookline-checkpoint, or give the run another folder"
         )
     if version != VERSION:
-        raise InvalidCheckpointError(f"its format has version {version!r}, this reader knows {VERSION}")
+        raise InvalidCheckpointError(f"its format version is {version!r}, this release reads {VERSION}")
     entries = manifest.get("files")
     return entries if isinstance(entries, dict) else {}
 
@@ -161,7 +161,7 @@ def _parse_json(data: bytes, name: str) -> Any:
 
 
 def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not valid in JSON")
 
 
 def _parse(files: dict[str, bytes]) -> Contents:
@@ -181,13 +181,13 @@ def _parse(files: dict[str, bytes]) -> Contents:
 
 
 def _counter(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= GREATEST_COUNT:
-        raise ValueError(f"{value!r:.50} is no count")
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"{value!r:.50} is not a valid counter")
     return value
 
 
 def _score(value: Any) -> float:
     score = float(value)
     if not math.isfinite(score):
-        raise ValueError(f"{value!r:.50} is no score")
+        raise ValueError(f"{value!r:.50} is not a finite score")
     return score

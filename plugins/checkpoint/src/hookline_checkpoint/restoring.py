@@ -1,11 +1,12 @@
-"""Puts a checkpoint's contents into a run, or says why they do not fit."""
+"""Restores a run's state from the contents of a checkpoint, or says why they do not fit."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from hookline_checkpoint.differences import config_differences
+from hookline_checkpoint.config_differences import config_differences
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.reading import Loaded
 from hookline_checkpoint.tree import split_tree
@@ -34,15 +35,15 @@ def restore(state: TrainerState, loaded: Loaded) -> None:
 def _compare_configs(state: TrainerState, loaded: Loaded) -> None:
     differences = config_differences(loaded.contents.config, state.config)
     before, now = differences.get("task", ("", ""))
-    # A task in a file is named by the file's path, and the file may have been moved with the run.
+    # A task's name may contain the path of its file, which may have been moved with the run.
     if before.rpartition("/")[2] != now.rpartition("/")[2]:
         raise CheckpointError(
-            f"{loaded.path} was saved by a run of the task {before}, and this run's task is {now}: "
+            f"{loaded.path} was saved by a run of the task {before}, but this run's task is {now}: "
             "resume the same task, or give the new run another folder"
         )
     if differences:
         shown = "; ".join(f"{key} was {before}, is {now}" for key, (before, now) in differences.items())
-        logger.warning("the run goes on from %s with a configuration that differs: %s", loaded.path, shown)
+        logger.warning("the run resumes from %s with a different config: %s", loaded.path, shown)
 
 
 def _load(part: Part, target: Any, saved: Any, loaded: Loaded) -> None:
@@ -52,9 +53,18 @@ def _load(part: Part, target: Any, saved: Any, loaded: Loaded) -> None:
     if target is None or saved is None:
         has, lacks = ("the checkpoint", "the run") if target is None else ("the run", "the checkpoint")
         raise CheckpointError(f"{path} does not fit this run: {has} has a {part}, {lacks} has none")
+    if _is_several(target):
+        if not isinstance(saved, Mapping) or saved.keys() != target.keys():
+            raise CheckpointError(
+                f"{path} does not fit this run: the run has the {part}s {', '.join(target)}, and the checkpoint has "
+                f"{', '.join(map(str, saved))}"
+            )
+        for name in target:
+            _load(part, target[name], saved[name], loaded)
+        return
     if not callable(getattr(target, "load_state_dict", None)):
         raise CheckpointError(f"state.{part} is a {type(target).__name__} without load_state_dict(): it cannot resume")
-    what_to_do = "resume with the configuration it was saved with, or begin anew in another folder"
+    what_to_do = "resume with the config it was saved with, or start a new run in another folder"
     mismatches = _mismatched_shapes(state_dict_of(part, target), saved)
     if mismatches:
         raise CheckpointError(f"{path} does not fit this run's {part}: {'; '.join(mismatches)}; {what_to_do}")
@@ -65,7 +75,7 @@ def _load(part: Part, target: Any, saved: Any, loaded: Loaded) -> None:
 
 
 def _mismatched_shapes(current: Any, saved: Any) -> list[str]:
-    """Each array that both have, and not in the same shape. What one of them lacks is for `load_state_dict` to say."""
+    """The arrays that both have in different shapes. `load_state_dict` reports missing ones."""
     now, before = split_tree(current, "it")[0], split_tree(saved, "it")[0]
     return [
         f"{name} has the shape {tuple(before[name].shape)} in the checkpoint and {tuple(now[name].shape)} in this run"
@@ -75,9 +85,16 @@ def _mismatched_shapes(current: Any, saved: Any) -> list[str]:
 
 
 def state_dict_of(part: Part, source: Any) -> Any:
-    """What a policy or an optimizer says of itself."""
+    """The `state_dict()` of a policy or an optimizer; by name for a mapping of several."""
     if source is None:
         return None
+    if _is_several(source):
+        return {name: state_dict_of(part, own) for name, own in source.items()}
     if not callable(getattr(source, "state_dict", None)):
         raise CheckpointError(f"state.{part} is a {type(source).__name__} without state_dict(): it cannot be saved")
     return source.state_dict()
+
+
+def _is_several(source: Any) -> bool:
+    """Whether these are several by name."""
+    return isinstance(source, Mapping) and not hasattr(source, "state_dict")

@@ -1,4 +1,4 @@
-"""Which checkpoints are kept: the newest, and the best by a score."""
+"""Decides which checkpoints to keep, the newest and the best by a score, and removes the others."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ logger = logging.getLogger("hookline.checkpoint")
 
 @dataclass(frozen=True)
 class Keep:
-    """What is worth keeping."""
+    """How many checkpoints to keep."""
 
     last: int = 3
     best: int = 0
     metric: str | None = None
-    """The score that says which are the best."""
+    """The score that ranks the best."""
     mode: Literal["max", "min"] = "max"
 
 
 def to_keep(newest_first: Sequence[tuple[Path, Mapping[str, float]]], keep: Keep) -> set[Path]:
-    """Those to keep of checkpoints with their scores. Of equally good ones it is the older: it was evaluated, and
-    later ones may only have inherited the score until the next evaluation."""
+    """The checkpoints to keep, given all checkpoints with their scores.
+
+    Of equal scores the older checkpoint is kept, since later ones may only carry its score until the next evaluation.
+    """
     kept = {path for path, _ in newest_first[: keep.last]}
     if keep.best and keep.metric is not None:
         sign = 1 if keep.mode == "max" else -1
@@ -43,9 +45,9 @@ def to_keep(newest_first: Sequence[tuple[Path, Mapping[str, float]]], keep: Keep
 
 
 class Retention:
-    """Removes what need not be kept. All it knows of earlier checkpoints it reads from them.
+    """Removes checkpoints that need not be kept. It reads the scores of earlier ones from their files.
 
-    :param damaged: checkpoints that are known to be no good. They do not count as kept, and go with the next that do.
+    :param damaged: invalid checkpoints. They do not count as kept, and are removed at the next pruning.
     """
 
     def __init__(self, keep: Keep, damaged: Iterable[Path] = ()) -> None:
@@ -56,7 +58,7 @@ class Retention:
         self._lock = threading.Lock()
 
     def hold(self, path: Path) -> None:
-        """Leave a checkpoint alone until `release`, since it is being read."""
+        """Do not remove a checkpoint until `release`, since it is being read."""
         with self._lock:
             self._in_use.add(path)
 
@@ -65,7 +67,7 @@ class Retention:
             self._in_use.discard(path)
 
     def prune(self, newest: Path, metrics: Mapping[str, float]) -> None:
-        """Remove older ones after a checkpoint became durable; that one and those with later epochs stay."""
+        """Remove older checkpoints after `newest` became durable. Later epochs than its own are not touched."""
         self._scores[newest] = metrics
         self._damaged.discard(newest)
         try:
@@ -77,7 +79,7 @@ class Retention:
                 if path not in kept:
                     self._discard(path)
         except OSError as error:
-            # The run is safe, and the disk is not full yet: that will be an error of the save that it stops.
+            # Only a warning, since the run is saved. If the disk gets full, the save that fails raises the error.
             logger.warning("older checkpoints in %s cannot be removed: %s", newest.parent, error)
 
     def _discard(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`Saver`: copies a run on the training thread, and writes it to disk on another."""
+"""`Saver`: copies a run's state on the training thread, and writes it to disk on another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Saver"]
 
 
 class Saver:
-    """Saves to one folder, one checkpoint at a time: the memory of a snapshot is that of the one before."""
+    """Saves to one folder, one checkpoint at a time, since all snapshots share the same memory."""
 
     def __init__(self, folder: Path, keep: Keep, damaged: Iterable[Path] = ()) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class Saver:
         self._preparing: threading.Thread | None = None
 
     def prepare(self, policy: Any, optimizer: Any) -> None:
-        """Have memory for snapshots taken from the system beside training: it can take longer than a snapshot."""
+        """Allocate the memory of snapshots on another thread, since it can take longer than the snapshot itself."""
         if self._preparing is None:
             reserve = self._buffers.reserve(policy, optimizer)
             self._preparing = threading.Thread(target=reserve, name="hookline-checkpoint-memory")
@@ -36,7 +36,7 @@ class Saver:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is a checkpoint whose end `finish` has not told yet."""
+        """Whether there is a checkpoint that `finish` has not returned yet."""
         return self._writing is not None
 
     @property
@@ -44,7 +44,7 @@ class Saver:
         return self._writing is not None and self._writing.thread.is_alive()
 
     def start(self, contents: Contents, before_it_counts: Callable[[], object] = lambda: None) -> None:
-        """Copy the contents, and have them written. Nothing may be under way.
+        """Copy the contents, and start to write them. No other save may be running.
 
         :param before_it_counts: called on the writing thread before the checkpoint becomes valid.
         """
@@ -56,9 +56,9 @@ class Saver:
         self._writing = writing
 
     def finish(self, *, wait: bool = False) -> CheckpointRecord | None:
-        """The checkpoint that became durable since the last call, if one did. What kept it from that is raised.
+        """The checkpoint that became durable since the last call, if any. Raises the error of a failed save.
 
-        :param wait: wait for one that is being written.
+        :param wait: wait for a checkpoint that is being written.
         """
         writing = self._writing
         if writing is None or (writing.thread.is_alive() and not wait):
@@ -80,7 +80,7 @@ class Saver:
 
 @dataclass
 class _Writing:
-    """One checkpoint on its way to disk."""
+    """One checkpoint that is being written."""
 
     folder: Path
     retention: Retention
@@ -90,7 +90,7 @@ class _Writing:
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
-        # Not a daemon: a process whose training thread has ended, in whatever way, still finishes its checkpoint.
+        # Not a daemon thread, so that the process finishes its checkpoint however the training thread ended.
         self.thread = threading.Thread(target=self._write, name="hookline-checkpoint-writer")
 
     def _write(self) -> None:

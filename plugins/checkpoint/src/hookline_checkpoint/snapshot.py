@@ -1,4 +1,4 @@
-"""A run as the bytes of its checkpoint's files, taken on the training thread while nothing changes."""
+"""Copies a run's state into the bytes of a checkpoint's files, on the training thread while nothing changes."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ logger = logging.getLogger("hookline.checkpoint")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All of a checkpoint but its manifest. Good until the next one is taken with the same buffers."""
+    """The files of a checkpoint without the manifest. Valid until the next snapshot with the same buffers."""
 
     epoch: int
     step: int
     metrics: Mapping[str, float]
     files: Mapping[str, Sequence[bytes | memoryview]]
-    """The bytes of each file by its name, in the order in which they are to be written."""
+    """The bytes of each file by name, in the order of writing."""
 
 
 class SnapshotBuffers:
-    """The memory of one snapshot after another."""
+    """The memory that all snapshots reuse."""
 
     def __init__(self) -> None:
         self._policy = ReusedBuffer()
         self._optimizer = ReusedBuffer()
         self._warned: set[str] = set()
-        """Plugins with secrets in what they save."""
+        """Plugins that were warned about a secret in their state."""
 
     def reserve(self, policy: Any, optimizer: Any) -> Callable[[], None]:
-        """Look how much memory these will take, and return what takes it: that may be called on any thread."""
+        """Measure the memory that these need. Returns a function that allocates it, on any thread."""
         sizes = [size_of(split_tree(part, "it")[0]) for part in (policy, optimizer)]
 
         def reserve() -> None:
@@ -51,7 +51,7 @@ class SnapshotBuffers:
         return reserve
 
     def take(self, contents: Contents) -> Snapshot:
-        """Copy all that changes as training goes on."""
+        """Copy everything that changes as training goes on."""
         policy, policy_description = split_tree(contents.policy, "the policy's state_dict()")
         optimizer, optimizer_description = split_tree(contents.optimizer, "the optimizer's state_dict()")
         state = {
@@ -73,22 +73,22 @@ class SnapshotBuffers:
     def _as_json(self, state: Mapping[str, Any], contents: Contents) -> bytes:
         try:
             text = json.dumps(state, allow_nan=False)
-            if redact_text(text) != text:  # asked of all at once, since it is nearly never so
+            if redact_text(text) != text:  # checked as a whole first, since secrets are rare
                 text = json.dumps({**state, "plugins": self._without_secrets(contents.plugins)}, allow_nan=False)
             return text.encode()
         except (TypeError, ValueError) as error:
-            # Which plugin it is, only now: looking at each of them beforehand would take as long again at every save.
+            # Find the plugin only now, since checking each one at every save would double the time.
             for plugin, saved in contents.plugins.items():
                 _check_json(plugin, saved)
-            raise CheckpointError(f"the run has something in its state that JSON cannot hold: {error}") from error
+            raise CheckpointError(f"the run's state cannot be written as JSON: {error}") from error
 
     def _without_secrets(self, plugins: Mapping[str, Any]) -> dict[str, Any]:
-        """By value alone: a plugin may call its random numbers `key`, and must get back what it gave."""
+        """Redacts known secret values, not names: a plugin may save its rng as `key`, and must get it back."""
         safe = {plugin: redact(saved, by_names=False) for plugin, saved in plugins.items()}
         for plugin, saved in plugins.items():
             if plugin not in self._warned and json.dumps(safe[plugin]) != json.dumps(saved):
                 self._warned.add(plugin)
-                logger.warning("plugin %r has a secret in what it saves: it is left out of the checkpoint", plugin)
+                logger.warning("plugin %r has a secret in its saved state: it is left out of the checkpoint", plugin)
         return safe
 
 
@@ -97,5 +97,5 @@ def _check_json(plugin: str, saved: object) -> None:
         json.dumps(saved, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(
-            f"plugin {plugin!r} returned from save_plugin_state what JSON cannot hold: {error}"
+            f"what plugin {plugin!r} returned from save_plugin_state cannot be written as JSON: {error}"
         ) from error

@@ -1,42 +1,47 @@
-"""How checkpoints lie on disk.
+"""Writes checkpoints to disk. This is their format.
 
     RUN/checkpoints/epoch-000010/
         policy.safetensors      the arrays of `policy.state_dict()`, by their keys
         optimizer.safetensors   the arrays of `optimizer.state_dict()`, by their paths
-        state.json              all that is not an array
-        manifest.json           what the other three files must be
+        state.json              everything that is not an array
+        manifest.json           size and hash of the other three files
 
-A folder is named after the epoch that had ended when it was saved. `state.json` is an object with
+A folder is named after the epoch that had ended when it was saved, 0-based: with `every = 10` the first is
+`epoch-000009`. `state.json` is an object with
 
     run_id      the run that saved it
     counters    epoch (the last one that is complete, 0-based), step, agent_step
     metrics     the evaluation scores it was saved with, by name
-    config      the configuration of the run, in which secrets are redacted
+    config      the config of the run, with secrets redacted
     policy      the description of the policy's structure, null for a run without one (see `hookline_checkpoint.tree`)
-    optimizer   the same of the optimizer
+    optimizer   the same of the optimizer, or of a dictionary with one entry for each where there are several
     plugins     what plugins returned from `save_plugin_state`, by plugin name; the trainer is one of them, with random
                 generators, the order of the data, the curriculum and the environments
 
 and `manifest.json` is {"format": "hookline-checkpoint", "version": 1, "files": {NAME: {"size": bytes, "sha256": hex}}}.
-There is no pickle: reading a checkpoint runs no code from it. No name in a file is ever used as a path, and
-no symbolic link below `checkpoints/` is followed: reading and removing stay within the folder.
+There is no pickle, so reading a checkpoint runs no code from it. No name in a file is used as a path, and no symbolic
+link below `checkpoints/` is followed, so reading and removing stay within the folder.
 
-**Valid** is a folder whose manifest names the three other files, each with the size and hash that it has. Nothing else
-decides: not the folder's age, nor which other folders there are.
+**Valid.** A checkpoint is valid if its manifest lists the three other files and each has the listed size and hash.
+Nothing else matters, neither the folder's age nor other folders.
 
-**Writing.** The files are written to `.staging-epoch-000010`, each followed by an fsync, the manifest last; the staging
-folder is fsynced. What plugins want to be on disk before the checkpoint counts is waited for
-(`state.shared[PLUGIN]["before_checkpoint"]`). The folder is renamed to its name, and `checkpoints/` is fsynced. Only
-then are older checkpoints removed, each first renamed to `.discarded-...`, so that no half-removed folder goes by the
-name of a checkpoint. Where the name is taken, as by a damaged checkpoint that a resumed run has come past again, the
-old folder is first renamed to `epoch-000010.replaced`, which still is a checkpoint to a reader, and removed once the
-new one is in its place. So at every moment the newest checkpoint that was ever complete, or one newer, is there and
-valid. What a kill leaves behind begins with a dot, is never read, and is removed by the next save. A folder has one
-writer: rank 0 of one run.
+**Writing.**
 
-**Reading** (`hookline_checkpoint.reading`). The newest folder, by its epoch, that is valid. Each file is read once:
-what was hashed is what is used. A version later than this one is no damage: where any checkpoint of a folder has one,
-no run begins or goes on there, and nothing in the folder is changed.
+1. The files are written to `.staging-epoch-000010` and fsynced, the manifest last. The staging folder is fsynced.
+2. The callbacks `state.shared[PLUGIN]["before_checkpoint"]` of plugins are called. They return when their data is on
+   disk.
+3. The staging folder is renamed to `epoch-000010`, and `checkpoints/` is fsynced.
+4. Older checkpoints are removed. Each is first renamed to `.discarded-...`, so that a half-removed folder is never
+   read as a checkpoint.
+
+If `epoch-000010` exists already, for example as a damaged checkpoint, it is first renamed to `epoch-000010.replaced`,
+which readers still accept, and removed after step 3. So at any time the newest complete checkpoint, or a newer one, is
+on disk and valid. What a kill leaves behind has a name with a leading dot, is never read, and is removed by the next
+save. A folder has one writer, rank 0 of one run.
+
+**Reading** (`hookline_checkpoint.reading`). The newest valid folder, by its epoch, is read. Each file is read once, so
+the bytes that were hashed are the bytes that are used. A newer format version does not count as damage: if any
+checkpoint in a folder has one, no run starts or resumes there, and nothing in the folder is changed.
 """
 
 from __future__ import annotations
@@ -62,13 +67,13 @@ class Saved(NamedTuple):
     path: Path
     size_bytes: int
     fingerprint: str
-    """The hash of its manifest, and so of all of it."""
+    """The hash of its manifest, which has the hashes of all other files."""
 
 
 def write_checkpoint(folder: Path, snapshot: Snapshot, before_it_counts: Callable[[], object] = lambda: None) -> Saved:
     """Write a checkpoint, and return once it is durable.
 
-    :param before_it_counts: called when all files are durable, and the folder does not have its name yet.
+    :param before_it_counts: called when all files are durable, before the folder gets its final name.
     """
     path = folder / name_of_epoch(snapshot.epoch)
     try:
@@ -83,8 +88,8 @@ def write_checkpoint(folder: Path, snapshot: Snapshot, before_it_counts: Callabl
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise CheckpointError(
-            f"checkpoint {path} cannot be saved: {error}. Earlier checkpoints are untouched; "
-            "make room or give the folder the permissions it needs, then resume"
+            f"checkpoint {path} cannot be saved: {error}. Earlier checkpoints are not changed. "
+            "Free disk space or fix the folder's permissions, then resume"
         ) from error
     return Saved(path, size, fingerprint)
 
@@ -109,13 +114,13 @@ def _put_in_place(staging: Path, path: Path) -> None:
         path.rename(replaced)
     staging.rename(path)
     sync_folder(path.parent)
-    sync_folder(path.parent.parent)  # the folder of all checkpoints may be as new as the checkpoint
+    sync_folder(path.parent.parent)  # since `checkpoints/` itself may be new
     if replaced.exists():
         discard(replaced)
 
 
 def discard(path: Path) -> None:
-    """Remove a checkpoint, which at no moment is there by half."""
+    """Remove a checkpoint. A half-removed one never has the name of a checkpoint."""
     discarded = path.with_name(f"{DISCARDED}{path.name}")
     _remove(discarded)
     path.rename(discarded)
@@ -129,7 +134,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove whatever goes by a name of ours. Of a link it is the link: what it points to is not ours."""
+    """Remove a file, a folder or a symbolic link, but not the target of the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

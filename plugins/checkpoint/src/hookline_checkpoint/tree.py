@@ -1,15 +1,15 @@
-"""Takes a nested structure apart into named arrays and a description that JSON can hold, and joins the two again.
+"""Splits a nested structure, such as a `state_dict()`, into named arrays and a JSON description, and joins them again.
 
-A `state_dict()` is such a structure: dictionaries, lists and tuples around arrays and plain values. In the description
+The structure has dictionaries, lists and tuples of arrays and plain values. In the description
 
-    {"dict": [[key, node], ...]}    is a dictionary, in its order; a key is a string, a whole number, a boolean or null
+    {"dict": [[key, node], ...]}    is a dictionary, in its order; a key is a string, an integer, a boolean or null
     {"list": [node, ...]}           is a list, and {"tuple": [node, ...]} a tuple
-    {"array": name}                 is an array, with "torch": true for one that was a torch tensor
-    {"float": "nan"}                is a number that JSON lacks, as are "inf" and "-inf"
+    {"array": name}                 is an array, with "torch": true for a torch tensor
+    {"float": "nan"}                is a float that JSON does not have: "nan", "inf" or "-inf"
     null, true, 3, 0.5, "text"      are themselves
 
-A NumPy scalar is an array without dimensions. An array's name is its path, with dots between: those of a policy go
-by the keys of its `state_dict()`.
+A NumPy scalar is an array without dimensions. An array's name is its path, joined by dots, so the arrays of a policy
+are named by the keys of its `state_dict()`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
 __all__ = ["join_tree", "split_tree"]
 
 RESERVED: Final = "__metadata__"
-"""A name that the safetensors format keeps for itself."""
+"""A name that the safetensors format reserves."""
 
 
 def split_tree(tree: object, what: str) -> tuple[Arrays, Any]:
-    """The arrays of a structure by name, not copied, and the description that puts them back in their places.
+    """The arrays of a structure by name, not copied, and the description of the structure.
 
-    :param what: names the structure in error messages.
+    :param what: the name of the structure in error messages.
     """
     arrays: Arrays = {}
     return arrays, _split(tree, (), what, arrays)
@@ -49,7 +49,7 @@ def _split(node: object, path: tuple[object, ...], what: str, arrays: Arrays) ->
         return node if math.isfinite(node) else {"float": str(node)}
     if isinstance(node, dict):
         return {"dict": [[_key(k, path, what), _split(v, (*path, k), what, arrays)] for k, v in node.items()]}
-    # Not a named tuple: it would come back as a plain one, and reading it by name would fail far from here.
+    # Not a named tuple, which would come back as a plain tuple and fail later, where its fields are used.
     if isinstance(node, list) or type(node) is tuple:
         kind = "list" if isinstance(node, list) else "tuple"
         return {kind: [_split(value, (*path, index), what, arrays) for index, value in enumerate(node)]}
@@ -64,14 +64,14 @@ def _key(key: object, path: tuple[object, ...], what: str) -> object:
         return key
     raise CheckpointError(
         f"{_shown(what, path)} has the key {key!r}, which a checkpoint cannot hold: "
-        "keys are strings, whole numbers, booleans or None"
+        "keys must be strings, integers, booleans or None"
     )
 
 
 def _free_name(path: tuple[object, ...], arrays: Arrays) -> str:
     name = candidate = ".".join(map(str, path)) or "array"
     number = 2
-    # Two paths may read the same: {"a.b": x} and {"a": {"b": x}}, or the keys 1 and "1".
+    # Two paths may give the same name: {"a.b": x} and {"a": {"b": x}}, or the keys 1 and "1".
     while candidate in arrays or candidate == RESERVED:
         candidate, number = f"{name}#{number}", number + 1
     return candidate
@@ -90,7 +90,7 @@ def _shown(what: str, path: tuple[object, ...]) -> str:
 
 
 def join_tree(description: Any, arrays: Mapping[str, StoredArray]) -> Any:
-    """The structure that `split_tree` took apart. Tensors come back as tensors where torch has been imported."""
+    """The structure that `split_tree` split. Torch tensors come back as such if torch is imported."""
     if not isinstance(description, dict):
         return description
     match description:
@@ -107,5 +107,5 @@ def join_tree(description: Any, arrays: Mapping[str, StoredArray]) -> Any:
             was_tensor = description.get("torch") is True
             return arrays[name].as_torch(torch) if was_tensor and torch is not None else arrays[name].as_numpy()
         case {"array": str(name)}:
-            raise InvalidCheckpointError(f"the array {name!r} is described, but not there")
-    raise InvalidCheckpointError(f"nothing is described by {str(description)[:80]!r}")
+            raise InvalidCheckpointError(f"the array {name!r} is missing")
+    raise InvalidCheckpointError(f"invalid description of a structure: {str(description)[:80]!r}")

@@ -1,4 +1,4 @@
-"""Checkpoints as artifacts of the wandb run, when there is one."""
+"""Uploads checkpoints as artifacts of the wandb run, if there is one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hookline_checkpoint.layout import FILES
 from hookline_checkpoint.retention import Retention
-from hookline_hookspecs import CheckpointRecord
+from hookline_hookspecs import CheckpointRecord, Every
 from hookline_hookspecs.errors import describe_error
 
 __all__ = ["Uploads"]
@@ -16,14 +16,15 @@ __all__ = ["Uploads"]
 logger = logging.getLogger("hookline.checkpoint")
 
 LAST_WAIT: Final = 30.0
-"""How many seconds the end of a run waits for an artifact to be handed to wandb."""
+"""How many seconds the end of a run waits for the last upload."""
 
 
 class Uploads:
-    """Hands durable checkpoints to wandb, one at a time and off the training thread. Its failures are told, not raised:
-    the checkpoint itself is safe.
+    """Uploads durable checkpoints to wandb, one at a time and off the training thread.
 
-    :param resumed: the epoch that the run goes on from, None for a new run; the next artifact is counted from there.
+    A failed upload is logged and not raised, since the checkpoint itself is safe on disk.
+
+    :param resumed: the epoch that the run resumes from, None for a new run. Intervals count from there.
     """
 
     def __init__(self, resumed: int | None = None) -> None:
@@ -33,24 +34,24 @@ class Uploads:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is an artifact whose end `finish` has not told yet."""
+        """Whether there is an upload that `finish` has not returned yet."""
         return self._thread is not None
 
     def offer(
         self, record: CheckpointRecord, wandb_run: Any, retention: Retention, *, every: int, is_final: bool
     ) -> bool:
-        """Make an artifact of a checkpoint, if it is time for one, and say whether; for the run's final one it is.
+        """Upload a checkpoint if an upload is due, or if it is the run's final checkpoint. Returns whether.
 
-        :param every: epochs between two artifacts; 0 for none.
+        :param every: epochs between two uploads; 0 for none.
         """
         if wandb_run is None or not every or record.path is None or self._thread is not None:
             return False
-        is_due = record.epoch // every > (self._last or 0) // every
+        is_due = Every(every).is_due(0 if self._last is None else self._last + 1, record.epoch + 1)
         if record.epoch == self._last or not (is_due or is_final):
             return False
         self._last = record.epoch
         retention.hold(record.path)
-        # A daemon: the end of the process waits for a checkpoint to be on disk, not for a server.
+        # A daemon thread, so that the process does not wait for a server at its end.
         self._thread = threading.Thread(
             target=self._upload, args=(record, wandb_run, retention), name="hookline-checkpoint-upload", daemon=True
         )
@@ -58,13 +59,13 @@ class Uploads:
         return True
 
     def finish(self, *, wait: bool = False) -> str | None:
-        """The address of the artifact that was made since the last call, if one was."""
+        """The URI of the artifact that was uploaded since the last call, if any."""
         if self._thread is None:
             return None
         if wait:
             self._thread.join(LAST_WAIT)
             if self._thread.is_alive():
-                logger.warning("wandb has not taken the last checkpoint within %g s", LAST_WAIT)
+                logger.warning("the last checkpoint was not uploaded to wandb within %g s", LAST_WAIT)
         if self._thread.is_alive():
             return None
         self._thread = None
@@ -76,7 +77,7 @@ class Uploads:
         try:
             self._uri = _log_artifact(record, wandb_run)
         except Exception as error:
-            logger.warning("checkpoint %s could not be handed to wandb: %s", record.path, describe_error(error))
+            logger.warning("checkpoint %s could not be uploaded to wandb: %s", record.path, describe_error(error))
         finally:
             retention.release(record.path)
 
@@ -92,7 +93,7 @@ def _log_artifact(record: CheckpointRecord, wandb_run: Any) -> str:
     )
     for name in FILES:
         artifact.add_file(str(record.path / name))
-    # The alias names this one for good; the version is wandb's to give, and offline it is not known yet.
+    # The alias identifies this artifact. wandb assigns the version, which is not known yet when offline.
     alias = record.path.name
     wandb_run.log_artifact(artifact, aliases=["latest", alias])
     place = "/".join(part for part in (wandb_run.entity, wandb_run.project, artifact.name.partition(":")[0]) if part)

@@ -1,4 +1,4 @@
-"""Evaluates the policy at its schedule and at the end of the run."""
+"""Evaluates the policy at intervals and at the end of the run."""
 
 from hookline_evaluation.hook import EvaluationConfig, EvaluationHook
 from hookline_evaluation.options import Options

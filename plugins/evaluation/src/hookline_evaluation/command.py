@@ -1,4 +1,4 @@
-"""`hookline evaluate`: one evaluation by hand, or the server that makes them for others."""
+"""The command `hookline evaluate`: evaluates a checkpoint, or serves evaluations to other machines."""
 
 from __future__ import annotations
 
@@ -33,44 +33,44 @@ def evaluate(
     root: Path = Path(),
     timeout_seconds: float = 600.0,
 ) -> None:
-    """Evaluate a run's newest checkpoint, or a certain one; or serve evaluations to others.
+    """Evaluate a checkpoint, by default a run's newest; or serve evaluations.
 
     Parameters
     ----------
     target
         The folder of a run, or of a checkpoint.
     lesson
-        Only this lesson; may be given several times.
+        Evaluate only this lesson; may be given several times.
     n_examples
         Examples or episodes for each lesson.
     sampled
-        Sample actions and tokens, rather than take the most likely.
+        Sample actions and tokens rather than take the most likely.
     samples_per_problem
         Responses to each problem of a text lesson; more than one needs `--sampled`.
     pass_at
-        A k for which pass@k is wanted; may be given several times.
+        Compute pass@k for this k; may be given several times.
     seed
-        What the evaluation draws from.
+        The seed of the evaluation.
     as_json
-        Print JSON for another program.
+        Print JSON.
     serve
-        Answer runs with `mode = "remote"`. The token is read from HOOKLINE_EVALUATION_TOKEN; without one, only this
-        machine can be served.
+        Run the server for runs with `mode = "remote"`. The token is read from HOOKLINE_EVALUATION_TOKEN; without one,
+        only this machine can call.
     host
         The address to serve on.
     port
         The port to serve on; 0 for any that is free.
     root
-        Only checkpoints in this folder are evaluated for others.
+        The server evaluates only checkpoints in this folder.
     timeout_seconds
-        How long an evaluation for others may take.
+        How long an evaluation by the server may take.
     """
     try:
         if serve:
             _serve(host, port, root, timeout_seconds)
             return
         if target is None:
-            raise HooklineError("say what to evaluate: hookline evaluate RUN, or hookline evaluate --serve")
+            raise HooklineError("nothing to evaluate: use hookline evaluate RUN, or hookline evaluate --serve")
         options = Options(
             lessons=lesson,
             n_examples=n_examples,
@@ -86,12 +86,12 @@ def evaluate(
 
 
 def _evaluate(target: Path, options: Options, *, as_json: bool) -> None:
-    from hookline_evaluation.elsewhere.checkpoints import counters_of, find_checkpoint
-    from hookline_evaluation.elsewhere.evaluating import evaluate_checkpoint
+    from hookline_evaluation.out_of_process.checkpoints import counters_of, find_checkpoint
+    from hookline_evaluation.out_of_process.evaluate_checkpoint import evaluate_checkpoint
 
     checkpoint = find_checkpoint(target)
-    answer = evaluate_checkpoint(checkpoint, options.full_request())
-    scores = answer.to_json()["scores"]
+    outcome = evaluate_checkpoint(checkpoint, options.full_request())
+    scores = outcome.to_json()["scores"]
     if as_json:
         print(json.dumps({"checkpoint": str(checkpoint), **counters_of(checkpoint), "scores": scores}, indent=2))
     else:
@@ -111,7 +111,7 @@ def _print_table(checkpoint: Path, scores: Mapping[str, float]) -> None:
     table = Table(title=escape(str(checkpoint)), title_justify="left")
     table.add_column("", no_wrap=True)
     for column in columns:
-        table.add_column(escape(column.replace("_", " ")), justify="right")  # in words, which can be wrapped
+        table.add_column(escape(column.replace("_", " ")), justify="right")  # with spaces, so that it can wrap
     for name, own in rows.items():
         table.add_row(escape(name), *(f"{own[column]:.4g}" if column in own else "" for column in columns))
     Console().print(table)
@@ -119,18 +119,18 @@ def _print_table(checkpoint: Path, scores: Mapping[str, float]) -> None:
 
 def _serve(host: str, port: int, root: Path, timeout_seconds: float) -> None:
     from hookline.http.requests import read_token
-    from hookline_evaluation.elsewhere.remote import TOKEN_VARIABLE
-    from hookline_evaluation.elsewhere.server import EvaluationServer
+    from hookline_evaluation.out_of_process.client import TOKEN_VARIABLE
+    from hookline_evaluation.out_of_process.server import EvaluationServer
 
     if not root.is_dir():
-        raise HooklineError(f"there is no folder {root}, where checkpoints could be")
+        raise HooklineError(f"--root: there is no folder {root}")
     try:
         server = EvaluationServer(
             host, port, root=root, token=read_token(TOKEN_VARIABLE), timeout_seconds=timeout_seconds
         )
     except OSError as error:
         raise HooklineError(f"cannot serve on {host} port {port}: {error.strerror}") from error
-    who = "callers with the token" if server.token else "anybody on this machine, since there is no token"
+    who = "callers with the token" if server.token else "all callers on this machine, since there is no token"
     print(f"evaluating checkpoints in {root.resolve()} for {who}, at http://{host}:{server.server_port}")
     sys.stdout.flush()
     try:

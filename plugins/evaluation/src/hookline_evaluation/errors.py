@@ -1,4 +1,4 @@
-"""What can go wrong with an evaluation."""
+"""The error of evaluations."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["EvaluationError"]
 
 
 class EvaluationError(HooklineError, RuntimeError):
-    """An evaluation could not be made, or gave no scores."""
+    """An evaluation failed, or gave no scores."""

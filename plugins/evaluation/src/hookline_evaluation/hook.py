@@ -1,4 +1,4 @@
-"""`EvaluationHook`: the plugin in the style of a `TrainerHook`, for `trainer.add_hook`."""
+"""`EvaluationHook`: the plugin as a `TrainerHook`, for `trainer.add_hook`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, TypeAlias
 
 from hookline_evaluation.options import Options
 from hookline_evaluation.plugin import Evaluation
-from hookline_evaluation.replays.uploading import upload_replay
+from hookline_evaluation.replays.storage import upload_replay
 from hookline_hookspecs import CheckpointRecord, Emit, EvalRewardSummary, ReplayRecord, TrainerHook, TrainerState
 
 __all__ = ["EvalRewardSummary", "EvaluationConfig", "EvaluationHook"]
 
 EvaluationConfig: TypeAlias = Options
-"""What the plugin's options are is the config of a hook."""
+"""The config of the hook has the plugin's options."""
 
 
 class EvaluationHook(TrainerHook):
     """Evaluates the policy at the intervals of its config, and at the end.
 
-    A subclass may override `on_epoch_end`: without a call of `super()` only the end of the run is evaluated.
+    A subclass may override `on_epoch_end`. If it does not call `super()`, only the end of the run is evaluated.
 
-    :param eval_config: what is evaluated and how often; None for never.
-    :param curriculum: its lessons are evaluated, unless the config names some.
+    :param eval_config: what is evaluated and how often; None for no evaluation.
+    :param curriculum: its lessons are evaluated, unless the config names lessons.
     """
 
     def __init__(self, eval_config: EvaluationConfig | None, curriculum: Any) -> None:
@@ -41,6 +41,14 @@ class EvaluationHook(TrainerHook):
             self._evaluation = Evaluation(replace(self.eval_config, lessons=lessons), emit)
             self._evaluation.on_new_training_run(state)
 
+    def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
+        if self._evaluation is not None:
+            self._evaluation.pre_training(state, report_data)
+
+    def post_training_step(self, state: TrainerState) -> None:
+        if self._evaluation is not None:
+            self._evaluation.post_training_step(state)
+
     def on_epoch_start(self, state: TrainerState) -> None:
         if self._evaluation is not None:
             self._evaluation.on_epoch_start(state)
@@ -50,7 +58,7 @@ class EvaluationHook(TrainerHook):
     ) -> None:
         """Evaluate at intervals.
 
-        Checkpoints, scores and replays go through the events; the other arguments are for subclasses.
+        Only `trainer_state` is used here. The other arguments are for subclasses.
         """
         del checkpoint_hook, stats_client, wandb_run
         if self._evaluation is not None:

@@ -1,4 +1,4 @@
-"""What the user can say of evaluations."""
+"""The options of the evaluation plugin."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ __all__ = ["Options"]
 
 @dataclass(frozen=True)
 class Options:
-    """What each evaluation asks for, and where it is made."""
+    """What is evaluated, how often, and in which process."""
 
     mode: Literal["in-process", "background", "remote"] = "in-process"
-    """`in-process`: training waits. `background`: another process evaluates the checkpoints, and training goes on.
-    `remote`: the server at `url` does."""
+    """`in-process`: training waits. `background`: a child process evaluates checkpoints while training goes on.
+    `remote`: the server at `url` evaluates them."""
     every: int | None = None
-    """Epochs between two full evaluations. None for about ten in a run: every 10 epochs of up to 100, every 20 of up to
-    200, and so on."""
+    """Epochs between two full evaluations. None for about ten in a run, every 10 epochs of up to 100, every 20 of up to
+    200, and so on; or for none by epochs where `every_steps` is given."""
+    every_steps: int | None = None
+    """Gradient steps between two full evaluations, also in the middle of an epoch; None for none by steps. Evaluations
+    of checkpoints take the newest one."""
     lessons: tuple[str, ...] = ()
     """The lessons of a full evaluation; empty means all."""
     n_examples: int = 64
@@ -29,25 +32,26 @@ class Options:
     samples_per_problem: int = 1
     """Responses to each problem of a text lesson; more than one needs `greedy = false`."""
     pass_at: tuple[int, ...] = ()
-    """Each k for which pass@k is wanted, at most `samples_per_problem`."""
+    """The k of each pass@k to compute, at most `samples_per_problem`."""
     seed: int = 0
-    """What an evaluation draws from, so that two runs are comparable."""
+    """The seed of each evaluation. Fixed, so that runs are comparable."""
     micro_every: int | None = None
-    """Epochs between two glances at the current lesson; None for none."""
+    """Epochs between two micro evaluations, which are short and of the current lesson only; None for none."""
     micro_n_examples: int = 8
-    """Examples or episodes of a glance."""
+    """Examples or episodes of a micro evaluation."""
     replays: int = 4
-    """How many episodes of each lesson a full evaluation keeps for people to look at."""
+    """How many episodes of each lesson a full evaluation saves as a replay."""
     url: str | None = None
-    """Where the evaluation server is, for `mode = "remote"`. Its token is in HOOKLINE_EVALUATION_TOKEN."""
+    """The URL of the evaluation server, for `mode = "remote"`. Its token is in HOOKLINE_EVALUATION_TOKEN."""
     timeout_seconds: float = 600.0
     """How long an evaluation of a checkpoint may take."""
     deadline_seconds: float = 60.0
-    """How long the end of the run waits for evaluations of checkpoints; what is not done by then is ended."""
+    """How long the end of the run waits for evaluations of checkpoints. Then they are stopped."""
 
     def __post_init__(self) -> None:
         at_least_one = {
             "every": 1 if self.every is None else self.every,
+            "every_steps": 1 if self.every_steps is None else self.every_steps,
             "n_examples": self.n_examples,
             "samples_per_problem": self.samples_per_problem,
             "micro_every": 1 if self.micro_every is None else self.micro_every,
@@ -60,22 +64,22 @@ class Options:
             raise ValueError(f"replays must be 0 or more, got {self.replays}")
         if self.greedy and self.samples_per_problem > 1:
             raise ValueError(
-                f"samples_per_problem is {self.samples_per_problem}, and greedy: all samples of a problem would be the "
-                "same. Set greedy = false"
+                f"samples_per_problem is {self.samples_per_problem}, but greedy is true, so all samples of a problem "
+                "would be the same. Set greedy = false"
             )
         for k in self.pass_at:
             if not 1 <= k <= self.samples_per_problem:
                 raise ValueError(f"pass_at has {k}, but samples_per_problem is {self.samples_per_problem}")
         if self.mode == "remote":
-            from hookline.http.requests import url_problem  # brings in more than an import of this may
+            from hookline.http.requests import url_problem  # imported here so that listing plugins stays quick
 
             problem = url_problem(self.url, "HOOKLINE_EVALUATION_TOKEN")
             if problem is not None:
                 raise ValueError(f"mode is 'remote', but url {problem}")
 
-    def full_interval(self, total_epochs: int | None) -> int:
-        """Epochs between two full evaluations of a run of this length."""
-        if self.every is not None:
+    def full_interval(self, total_epochs: int | None) -> int | None:
+        """Epochs between two full evaluations of a run of this length; None for none by epochs."""
+        if self.every is not None or self.every_steps is not None:
             return self.every
         # Five times as many as between two checkpoints, or a few tens: an epoch that is evaluated is one that is saved.
         return 10 * max(1, -(-(total_epochs or 0) // 100))

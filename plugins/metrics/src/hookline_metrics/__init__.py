@@ -1,4 +1,4 @@
-"""Every number of a run: in a database, in wandb, on the terminal, and in a report that a browser can show."""
+"""Records every metric of a run: in a SQLite database, in wandb, on the terminal and in an HTML report."""
 
 from hookline_metrics.options import Options
 from hookline_metrics.plugin import Metrics

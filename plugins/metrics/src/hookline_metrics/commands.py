@@ -1,4 +1,4 @@
-"""The commands that the plugin brings: `hookline runs` and `hookline report`."""
+"""The commands `hookline runs` and `hookline report`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hookline_hookspecs import HooklineError
-from hookline_metrics.reading import RunReader, is_run, run_folders
+from hookline_metrics.run_reader import RunReader, is_run, run_folders
 
 __all__ = ["report", "runs"]
 
@@ -17,14 +17,14 @@ RUNS: Final = Path("runs")
 
 
 def runs(run: str | None = None, /, *, json: bool = False) -> None:
-    """List runs with their latest numbers, or show one with its curves.
+    """List runs with their latest metrics, or show one with its curves.
 
     Parameters
     ----------
     run
-        A run, by its folder or by its name in `runs/`; or a folder of runs to list in place of `runs/`.
+        A run, as a folder or as a name in `runs/`. Or a folder of runs to list (default: `runs/`).
     json
-        Print JSON for another program.
+        Print JSON.
     """
     from hookline_metrics.terminal import describe_run, describe_runs, print_run, print_runs
 
@@ -44,12 +44,12 @@ def runs(run: str | None = None, /, *, json: bool = False) -> None:
 
 
 def report(run: str, /, *, output: Path | None = None, open: bool = False) -> None:
-    """Make the HTML report of a run: curves, lessons, rewards, time, load and config in one file.
+    """Write the HTML report of a run: curves, lessons, rewards, time, load and config in one file.
 
     Parameters
     ----------
     run
-        A run, by its folder or by its name in `runs/`.
+        A run, as a folder or as a name in `runs/`.
     output
         Where to write it (default: `report.html` in the run's folder).
     open
@@ -59,14 +59,14 @@ def report(run: str, /, *, output: Path | None = None, open: bool = False) -> No
 
     folder = _find(run)
     if not is_run(folder):
-        raise HooklineError(f"{folder} is not the folder of a run: there is no stats.sqlite{_nearest(run)}")
+        raise HooklineError(f"{folder} is not the folder of a run: it has no stats.sqlite{_nearest(run)}")
     path = folder / "report.html" if output is None else output
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_report(folder, path)
     except OSError as error:
         raise HooklineError(
-            f"the report cannot be written to {path}: {error.strerror}. --output names another place for it"
+            f"the report cannot be written to {path}: {error.strerror}. Use --output to write it elsewhere"
         ) from error
     print(path)
     if open:
@@ -77,7 +77,7 @@ def _find(run: str) -> Path:
     for folder in (Path(run), RUNS / run):
         if folder.is_dir():
             return folder
-    raise HooklineError(f"there is no run {run!r}, neither as a folder nor in {RUNS}/{_nearest(run)}")
+    raise HooklineError(f"there is no run {run!r}: no such folder, and none of that name in {RUNS}/{_nearest(run)}")
 
 
 def _nearest(run: str) -> str:

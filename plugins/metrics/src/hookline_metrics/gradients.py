@@ -1,7 +1,7 @@
-"""Statistics of the gradients of a policy, by module.
+"""Norm and variance of a policy's gradients, by module.
 
-The policy is anything with `named_parameters()` whose parameters have a `grad`, as a torch module's have. They are
-looked at when a minibatch is done: what the optimizer saw, after clipping.
+The policy is anything with `named_parameters()` whose parameters have a `grad`, such as a torch module. Gradients are
+measured at the end of a minibatch, after clipping, as the optimizer saw them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ __all__ = ["gradient_statistics"]
 
 
 def gradient_statistics(policy: Any) -> dict[str, float]:
-    """`gradients/norm`, and `gradients/<module>/norm` and `/variance`; empty for a policy that has no gradients."""
+    """`gradients/norm`, and `gradients/<module>/norm` and `/variance`; empty for a policy that has no gradients.
+
+    Empty as well for a policy in shards (FSDP2): rank 0 has a part of each gradient, and cannot ask the others here.
+    """
     named_parameters = getattr(policy, "named_parameters", None)
     if not callable(named_parameters):
         return {}
-    # Sums stay what they are, tensors most often, until the end: bringing a number over from a GPU waits for the GPU.
+    # The sums stay tensors until the end, since `float()` of a GPU tensor waits for the GPU.
     sums: dict[str, list[Any]] = {}
     for name, parameter in named_parameters():
         gradient = getattr(parameter, "grad", None)
+        if hasattr(gradient, "full_tensor"):
+            return {}
         if gradient is not None:
             module = name.rpartition(".")[0] or name
             found = sums.setdefault(module, [0, 0.0, 0.0])

@@ -1,7 +1,7 @@
-"""What becomes of the lessons of a curriculum, as numbers.
+"""Metrics of a curriculum's lessons.
 
-`curriculum/<lesson>/unlocked` and `/graduated` are 1 at the step where that happened; after each rollout `/success` is
-the moving average of success in training, and `/reward` the mean reward.
+`curriculum/<lesson>/unlocked` and `/graduated` are 1 at the step where that happened. After each rollout, `/success` is
+the moving average of success in training and `/reward` the mean reward.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 from hookline_hookspecs import HookContext, Rollout
 
-__all__ = ["LessonRecord"]
+__all__ = ["LessonMetrics"]
 
 
-class LessonRecord:
-    """Remembers which lessons have been seen: one that is played is unlocked, whether that was announced or not."""
+class LessonMetrics:
+    """Makes the metrics, and remembers which lessons are unlocked. A lesson that has a rollout counts as unlocked."""
 
     def __init__(self) -> None:
         self.unlocked: set[str] = set()

@@ -1,4 +1,4 @@
-"""What the user can say of the metrics."""
+"""The options of the metrics plugin."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ __all__ = ["Options"]
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the plugin. The database is always written."""
+    """Options of the plugin. The database `stats.sqlite` is always written."""
 
     progress: Literal["auto", "bar", "lines", "off"] = "auto"
-    """How the run shows that it gets on: a bar on a terminal, else a line every few seconds."""
+    """How progress is shown. `auto` is a bar on a terminal and a line every ten seconds elsewhere."""
     report: bool = True
-    """Leave `report.html` in the run's folder when it ends."""
+    """Write `report.html` to the run's folder when the run ends."""
     gradients_every: int = 500
-    """Gradient steps between two looks at the gradients; 0 for none."""
+    """Gradient steps between two measurements of gradient norms and variances; 0 for none."""
     system_every: float = 10.0
-    """Seconds between two looks at processor, memory, disk and GPU; 0 for none."""
+    """Seconds between two measurements of CPU, memory, disk and GPU; 0 for none."""
     csv: bool = False
     """Write `metrics.csv` as well."""
     jsonl: bool = False
     """Write `metrics.jsonl` as well."""
     wandb: Literal["off", "online", "offline"] = "off"
-    """Send the numbers to Weights & Biases, or keep them in `wandb/` in the run's folder for `wandb sync`."""
+    """Send the metrics to Weights & Biases, or keep them in `wandb/` in the run's folder for `wandb sync`."""
     wandb_project: str = "hookline"
     wandb_entity: str | None = None
     sinks: tuple[str, ...] = ()
-    """Further sinks, each as `package.module:Class`; `hookline_metrics.sinks` says what one is."""
+    """Further sinks, each as `package.module:Class`. `hookline_metrics.sinks` describes what a sink must have."""
 
     def __post_init__(self) -> None:
         if self.gradients_every < 0:
@@ -38,4 +38,4 @@ class Options:
             raise ValueError(f"system_every must be 0 or more, got {self.system_every}")
         for sink in self.sinks:
             if not all(sink.partition(":")):
-                raise ValueError(f"a sink is named as package.module:Class, got {sink!r}")
+                raise ValueError(f"a sink must be given as package.module:Class, got {sink!r}")

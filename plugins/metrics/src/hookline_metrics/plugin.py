@@ -1,4 +1,4 @@
-"""The plugin: which numbers are recorded, and when."""
+"""The plugin: which metrics are recorded, and at which events."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_hookspecs import Emit, Every, HookContext, Rollout, TrainerState, hookimpl
+from hookline_hookspecs import Emit, HookContext, Rollout, TrainerState, Watch, hookimpl
 from hookline_hookspecs.redaction import redact
-from hookline_metrics.gathering import Gatherer
+from hookline_metrics.collector import MetricsCollector
 from hookline_metrics.gradients import gradient_statistics
-from hookline_metrics.lessons import LessonRecord
-from hookline_metrics.names import calling_code
+from hookline_metrics.lessons import LessonMetrics
+from hookline_metrics.metric_names import calling_code
 from hookline_metrics.options import Options
-from hookline_metrics.phases import Phase, PhaseClock
+from hookline_metrics.phase_timer import Phase, PhaseTimer
 from hookline_metrics.recording import Recording
+from hookline_metrics.sinks.configured import configured_sinks
 from hookline_metrics.sinks.sink import DATABASE, SAVED, Run, Sink
-from hookline_metrics.sinks.wanted import wanted_sinks
 
 __all__ = ["Metrics"]
 
 logger = logging.getLogger("hookline.metrics")
 
 COUNTERS: Final = ("current_epoch", "current_step", "total_steps")
-"""In the reports of steps, and in every row anyway."""
+"""Entries of a step's report that are not recorded as metrics, since every row has step and epoch columns."""
 
 
 class Metrics:
-    """Records every number of the run, shows how it gets on, and touches `heartbeat` until it is over.
+    """Records every metric of the run, shows progress, and touches the file `heartbeat` until the run ends.
 
-    The training thread gathers, since plugins answer `collect_metrics` there, and appends to queues. All else is done
-    by threads that the recording keeps.
+    The training thread collects the metrics, since `collect_metrics` is emitted there, and appends them to queues.
+    The threads of `Recording` do everything else.
     """
 
-    # The last report has the scores of the last checkpoint's evaluation.
+    # So that an epoch's report includes the scores of that epoch's evaluation.
     after: tuple[str, ...] = ("evaluation", "checkpoint")
 
     def __init__(self, options: Options, emit: Emit | None = None) -> None:
         self._options = options
-        self._gatherer = Gatherer(emit)
-        self._phases = PhaseClock()
-        self._lessons = LessonRecord()
+        self._collector = MetricsCollector(emit)
+        self._phases = PhaseTimer()
+        self._lessons = LessonMetrics()
         self._recording: Recording | None = None
         self._has_started = False
         self._is_restored = False
-        self._gradients_due = 0
+        self._gradients = Watch(options.gradients_every or None)
         self._latest_report: tuple[int, Mapping[str, Any]] = (-1, {})
-        self._mentioned = False
+        self._has_logged_lost_report = False
 
     # -- the run --------------------------------------------------------------------------------------------------
 
@@ -62,29 +62,29 @@ class Metrics:
     def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
         recording = self._open(state)
         if state.resume and not self._is_restored and recording.has_database:
-            # Nothing was there to go on from: what an earlier start recorded is recorded again.
+            # There was no checkpoint to resume from, so training starts over and records all rows again.
             _rewind(recording, None)
-        recording.moment.start_step = state.step
-        recording.moment.start_epoch = report_data.get("start_epoch", state.epoch)
+        recording.live.start_step = state.step
+        recording.live.start_epoch = report_data.get("start_epoch", state.epoch)
         self._phases.restart(state.step, state.agent_step)
-        self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
+        self._gradients.skip_to(state.step)
         recording.record(state.step, None, {"run/started": 1.0})
         self._has_started = True
 
     @hookimpl(scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
         self._phases.leave_all()
-        self._gather(state)
+        self._collect(state)
         self._open(state).record(state.step, state.epoch, {"run/completed": 1.0})
 
     @hookimpl(scope="driver")
     def on_training_failed(self, state: TrainerState) -> None:
-        # A run that could not even start says nothing of the one that its folder is from.
+        # A run that failed before it started must not mark the earlier run in the same folder as failed.
         if self._recording is not None and self._has_started:
-            self._gather(state)
+            self._collect(state)
             self._recording.record(state.step, state.epoch, {"run/failed": 1.0})
 
-    # Last, so that what the training thread gathers in the same event is there to be written.
+    # Last, so that what the training thread collects in the same event is written too.
     @hookimpl(specname="on_training_complete", background=True, scope="driver", trylast=True)
     def end_complete_run(self) -> None:
         self._end()
@@ -94,23 +94,23 @@ class Metrics:
         self._end()
 
     def _open(self, state: TrainerState) -> Recording:
-        """The recording of this run, with what it needs to know of the state."""
+        """The recording of this run, with its live state brought up to date. Opened at the first call."""
         recording = self._recording
         if recording is None or recording.folder != state.run_dir:
             self._end()
             self._recording = recording = Recording(state.run_dir, self._sinks(state), self._options)
-            self._phases, self._lessons = PhaseClock(), LessonRecord()
+            self._phases, self._lessons = PhaseTimer(), LessonMetrics()
             self._has_started = self._is_restored = False
-        moment = recording.moment
-        moment.total_epochs, moment.total_steps = state.total_epochs, state.total_steps
-        moment.step, moment.phase, moment.thread = state.step, self._phases.current, threading.current_thread()
+        live = recording.live
+        live.total_epochs, live.total_steps = state.total_epochs, state.total_steps
+        live.step, live.phase, live.thread = state.step, self._phases.current, threading.current_thread()
         return recording
 
     def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
         if state.run_dir is None:
             return []
         config = redact(json.loads(json.dumps(redact(getattr(state, "config", {})), default=str)))
-        return wanted_sinks(self._options, Run(state.run_dir, state.run_id, config, state.shared["metrics"]))
+        return configured_sinks(self._options, Run(state.run_dir, state.run_id, config, state.shared["metrics"]))
 
     def _end(self) -> None:
         recording, self._recording = self._recording, None
@@ -119,61 +119,60 @@ class Metrics:
                 if sink == DATABASE and self._options.report and recording.folder is not None:
                     _write_report(recording.folder)
 
-    # -- numbers --------------------------------------------------------------------------------------------------
+    # -- metrics --------------------------------------------------------------------------------------------------
 
     @hookimpl
     def log_metrics(self, report_data: dict[str, Any], step: int) -> None:
         recording = self._recording
         if recording is None:
-            self._mention_lost_report()
+            self._log_lost_report()
             return
         numbers = report_data.copy()
         for counter in COUNTERS:
             numbers.pop(counter, None)
-        moment = recording.moment
-        moment.step = step
-        moment.numbers = numbers
+        live = recording.live
+        live.step = step
+        live.numbers = numbers
         epoch = report_data.get("current_epoch")
-        recording.record(step, epoch if type(epoch) is int else moment.epoch, numbers, calling_code)
+        recording.record(step, epoch if type(epoch) is int else live.epoch, numbers, calling_code)
         self._latest_report = step, numbers
 
     @hookimpl(scope="driver")
     def on_mb_end(self, state: TrainerState) -> None:
-        if state.step >= self._gradients_due and self._options.gradients_every and self._recording is not None:
-            self._gradients_due = _next_multiple(state.step, self._options.gradients_every)
+        if self._gradients.is_due(state.step) and self._recording is not None:
             self._recording.record(state.step, state.epoch, gradient_statistics(state.policy), "the policy's modules")
 
-    @hookimpl(schedule=Every(1, start=-1), scope="driver")  # epoch 0 too
+    @hookimpl(every=1, scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
         self._phases.leave_all()
-        self._gather(state)
-        self._open(state).moment.end_epoch(state.epoch, time.monotonic())
+        self._collect(state)
+        self._open(state).live.end_epoch(state.epoch, time.monotonic())
 
-    def _gather(self, state: TrainerState) -> None:
+    def _collect(self, state: TrainerState) -> None:
         recording = self._open(state)
-        numbers = self._gatherer.gather(state, lambda: self._own_numbers(state))
-        # What the last step's own report has said is not said again: the state holds means over the epoch.
-        step, said = self._latest_report
+        numbers = self._collector.collect(state, lambda: self._own_numbers(state))
+        # Metrics of the last step's own report win over those of the state, which are means over the epoch.
+        step, reported = self._latest_report
         if step == state.step:
-            numbers = {name: value for name, value in numbers.items() if name not in said}
+            numbers = {name: value for name, value in numbers.items() if name not in reported}
         if numbers:
             recording.record(state.step, state.epoch, numbers)
 
     def _own_numbers(self, state: TrainerState) -> dict[str, float]:
         return self._phases.numbers(state.step, state.agent_step)
 
-    def _mention_lost_report(self) -> None:
-        if not self._mentioned:
-            self._mentioned = True
-            logger.info("numbers are reported before a run has begun, or after its end: they are not kept")
+    def _log_lost_report(self) -> None:
+        if not self._has_logged_lost_report:
+            self._has_logged_lost_report = True
+            logger.info("metrics logged before a run starts or after it ends are not recorded")
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     @hookimpl(scope="driver")
     def save_plugin_state(self, state: TrainerState) -> dict[str, Any] | None:
-        """All that was reported before the checkpoint is in the database when the checkpoint is valid."""
-        self._gather(state)  # what belongs to this moment, before the checkpoint rather than after it
-        # Until the next event: what is saved is copied on the training thread, and written elsewhere.
+        """Write all metrics up to this checkpoint to the database before the checkpoint becomes valid."""
+        self._collect(state)  # metrics of this step belong before the checkpoint, not after it
+        # The phase lasts until the next event. State is copied on the training thread and written on another.
         self._enter("checkpoint")
         recording = self._open(state)
         if not recording.has_database:
@@ -186,29 +185,29 @@ class Metrics:
     def load_plugin_state(self, state: TrainerState, saved: Mapping[str, Mapping[str, Any]]) -> None:
         recording = self._open(state)
         self._is_restored = True
-        self._gatherer.note_restored(state)
+        self._collector.mark_recorded(state)
         own = saved.get("metrics")
         if own is not None and recording.has_database:
             self._lessons.unlocked.update(own["unlocked"])
             _rewind(recording, own["saved_at"])
 
-    # -- where the time goes --------------------------------------------------------------------------------------
+    # -- phases ---------------------------------------------------------------------------------------------------
 
     @hookimpl(scope="driver")
     def on_epoch_start(self, state: TrainerState) -> None:
-        self._open(state).moment.epoch = state.epoch
+        self._open(state).live.epoch = state.epoch
         self._phases.leave_all()
 
     @hookimpl(scope="driver")
     def on_weights_updated(self) -> None:
-        # There is a rollout worker: epochs before the first rollout are a warm start.
-        if self._recording is not None and self._recording.moment.epoch_kind == "train":
-            self._recording.moment.enter_epochs("warm start")
+        # Only a run with a rollout worker emits this. Its epochs before the first rollout are a warm start.
+        if self._recording is not None and self._recording.live.epoch_kind == "train":
+            self._recording.live.enter_epochs("warm start")
 
     @hookimpl(scope="driver")
     def on_rollout_start(self) -> None:
         if self._recording is not None:
-            self._recording.moment.enter_epochs("rollout")
+            self._recording.live.enter_epochs("rollout")
         self._enter("rollout")
 
     @hookimpl(scope="driver")
@@ -216,19 +215,19 @@ class Metrics:
         self._leave("rollout")
         recording = self._recording
         if recording is not None:
-            moment = recording.moment
-            moment.lesson = context.lesson_id
-            moment.reward = rollout.stats.get("mean_reward", moment.reward)
+            live = recording.live
+            live.lesson = context.lesson_id
+            live.reward = rollout.stats.get("mean_reward", live.reward)
             numbers = self._lessons.after_rollout(context, rollout)
             if numbers:
-                recording.record(moment.step, moment.epoch, numbers, "the curriculum's lessons")
+                recording.record(live.step, live.epoch, numbers, "the curriculum's lessons")
 
     @hookimpl(scope="driver")
     def on_curriculum_update(self, changes: Mapping[str, Any]) -> None:
         if self._recording is not None:
-            moment = self._recording.moment
+            live = self._recording.live
             numbers = self._lessons.after_update(changes)
-            self._recording.record(moment.step, moment.epoch, numbers, "the curriculum's lessons")
+            self._recording.record(live.step, live.epoch, numbers, "the curriculum's lessons")
 
     @hookimpl(scope="driver")
     def on_train_phase_start(self) -> None:
@@ -253,7 +252,7 @@ class Metrics:
     @hookimpl(scope="driver")
     def on_evaluation_end(self, scores: Mapping[str, float]) -> None:
         self._leave("evaluation")
-        self._gatherer.note_new_scores(scores)
+        self._collector.add_new_scores(scores)
 
     def _enter(self, phase: Phase) -> None:
         self._phases.enter(phase)
@@ -265,7 +264,7 @@ class Metrics:
 
     def _show_phase(self) -> None:
         if self._recording is not None:
-            self._recording.moment.phase = self._phases.current
+            self._recording.live.phase = self._phases.current
 
     # -- the command line -----------------------------------------------------------------------------------------
 
@@ -276,12 +275,8 @@ class Metrics:
         return {"runs": runs, "report": report}
 
 
-def _next_multiple(step: int, n: int) -> int:
-    return (step // n + 1) * n if n else 0
-
-
 def _rewind(recording: Recording, saved_at: float | None) -> None:
-    # Not at the module's head: listing plugins needs no database.
+    # Imported here so that listing plugins does not import sqlite3.
     from hookline_metrics.sinks.sqlite import rewind
 
     assert recording.folder is not None, "a run without a folder has no database"

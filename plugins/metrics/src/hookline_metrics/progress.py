@@ -1,4 +1,4 @@
-"""Shows that a run gets on: a bar on a terminal, a line now and then anywhere else. Both go to stderr."""
+"""Shows the progress of a run on stderr: a bar on a terminal, a line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -10,117 +10,118 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, Final, Literal, Protocol
 
-from hookline_metrics.moment import Moment
+from hookline_metrics.live_state import LiveState
 from hookline_metrics.scalars import as_scalar
 
 __all__ = ["Progress", "open_progress"]
 
 LINE_SECONDS: Final = 10.0
-PACE_SECONDS: Final = 20.0
-"""How far back the rate looks: what took long at the beginning, such as compiling, will not come again."""
-EPOCHS: Final = 11
-"""How many ends of epochs the time of one is taken from, at least: an evaluation comes every ten or so."""
-_ONE_AT_A_TIME: Final = threading.Lock()
+RATE_WINDOW_SECONDS: Final = 20.0
+"""The rate is that of the last so many seconds, so that slow first steps, such as compiling, do not count for long."""
+MIN_EPOCH_ENDS: Final = 11
+"""The time of an epoch is a mean over at least so many ends, since only about every tenth epoch has an evaluation."""
+_SHOWN: Final = threading.Lock()
+"""Held while progress is shown, so that only one is shown at a time."""
 LOSSES: Final = ("train/loss", "loss", "val_avg_loss")
-"""The number that stands for the loss: the first of these that a report has."""
+"""The first of these metrics that a report has is shown as the loss."""
 
 
 class Progress(Protocol):
-    """Shows moments of a run. Called from one thread, a few times a second."""
+    """Shows the live state of a run. Called from one thread, a few times a second."""
 
-    def show(self, moment: Moment) -> None: ...
+    def show(self, live: LiveState) -> None: ...
 
-    def end(self, moment: Moment) -> None: ...
+    def end(self, live: LiveState) -> None: ...
 
 
 def open_progress(kind: Literal["auto", "bar", "lines", "off"], stream: IO[str] | None = None) -> Progress | None:
-    """The bar or the lines, whichever suits the stream; None for `off`."""
+    """The bar or the lines, as the stream allows. None for `off`, or if another progress is shown already."""
     stream = sys.stderr if stream is None else stream
     if kind == "off" or stream is None:  # a process without a console has no stderr
         return None
-    # A hook in the older style may show progress beside the plugin, and two would write over each other.
-    if not _ONE_AT_A_TIME.acquire(blocking=False):
+    # `MetricsHook` may show progress beside the plugin, and two bars would write over each other.
+    if not _SHOWN.acquire(blocking=False):
         return None
     if kind == "bar" or (kind == "auto" and stream.isatty()):
         return ProgressBar(stream)
     return ProgressLines(stream)
 
 
-class Pace:
-    """Steps per second of late, and how long the rest will take."""
+class TimeEstimate:
+    """Estimates the current steps per second and the time left."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._began = now()
         self._seen: deque[tuple[float, int]] = deque()
 
-    def look(self, moment: Moment) -> None:
-        """Take note of where the run is now."""
+    def update(self, live: LiveState) -> None:
+        """Add the run's current step."""
         now = self._now()
         if not self._seen:
-            self._seen.append((self._began, moment.start_step))
-        self._seen.append((now, moment.step))
-        while self._seen[1][0] <= now - PACE_SECONDS:
+            self._seen.append((self._began, live.start_step))
+        self._seen.append((now, live.step))
+        while self._seen[1][0] <= now - RATE_WINDOW_SECONDS:
             self._seen.popleft()
 
     @property
     def rate(self) -> float:
         return _rate(self._seen)
 
-    def seconds_left(self, moment: Moment) -> float | None:
-        """None as long as there is nothing to go by: the total is not known, or too little is complete.
+    def seconds_left(self, live: LiveState) -> float | None:
+        """None if the total is not known or too little is complete to estimate from.
 
-        By the steps that are left where a run does nothing but take steps, else by its epochs: those of the kind that
-        it has now, since a warm start, or epochs with rollouts, have a speed of their own.
+        A run without rollouts is estimated from its steps. Any other is estimated from its latest epochs of the
+        current kind, since epochs with and without rollouts take different times.
         """
-        if moment.epoch_kind == "warm start":
-            return None  # when it will be over, and how long the epochs after it take, is not known
-        if moment.total_steps is not None and moment.epoch_kind == "train":
-            # What comes before the first step is done, such as compiling, will not come again.
-            steady = [seen for seen in self._seen if seen[1] > moment.start_step]
-            rate, left = _rate(steady), moment.total_steps - moment.step
+        if live.epoch_kind == "warm start":
+            return None  # neither its length nor the time of the epochs after it is known
+        if live.total_steps is not None and live.epoch_kind == "train":
+            # Without the time before the first step, which includes compiling.
+            steady = [seen for seen in self._seen if seen[1] > live.start_step]
+            rate, left = _rate(steady), live.total_steps - live.step
             return left / rate if rate > 0 and left > 0 else None
-        return self._seconds_of_epochs_left(moment)
+        return self._seconds_of_epochs_left(live)
 
-    def _seconds_of_epochs_left(self, moment: Moment) -> float | None:
-        """By the time from one end of an epoch to the next, so that the first, which compiles, has no part in it."""
-        now, ends = self._now(), list(moment.epoch_ends)
-        latest = [end for end in ends if end >= now - PACE_SECONDS]
-        ends = latest if len(latest) > EPOCHS else ends[-EPOCHS:]
-        if moment.total_epochs is None or moment.epoch is None or len(ends) < 2:
+    def _seconds_of_epochs_left(self, live: LiveState) -> float | None:
+        """Estimated from end to end of an epoch, so that the first epoch, which compiles, does not count."""
+        now, ends = self._now(), list(live.epoch_ends)
+        latest = [end for end in ends if end >= now - RATE_WINDOW_SECONDS]
+        ends = latest if len(latest) > MIN_EPOCH_ENDS else ends[-MIN_EPOCH_ENDS:]
+        if live.total_epochs is None or live.epoch is None or len(ends) < 2:
             return None
         each = (ends[-1] - ends[0]) / (len(ends) - 1)
-        left = moment.total_epochs - moment.complete_epochs
+        left = live.total_epochs - live.complete_epochs
         in_this_one = min(each, now - ends[-1])
         return left * each - in_this_one if left > 0 else None
 
 
 def _rate(seen: Sequence[tuple[float, int]]) -> float:
-    """Steps per second between the first and the last of these looks."""
+    """Steps per second between the first and the last of these (time, step) pairs."""
     if not seen:
         return 0.0
     (before, first), (now, last) = seen[0], seen[-1]
     return (last - first) / (now - before) if now > before else 0.0
 
 
-def describe(moment: Moment, pace: Pace) -> Iterator[str]:
-    """All that is known of the moment, the most important first. People count epochs from one."""
-    done = 0 if moment.epoch is None else moment.epoch + 1
-    yield f"epoch {done}" if moment.total_epochs is None else f"epoch {done}/{moment.total_epochs}"
-    yield f"step {moment.step}" if moment.total_steps is None else f"step {moment.step}/{moment.total_steps}"
-    yield f"{pace.rate:.3g}/s"
-    left = pace.seconds_left(moment)
+def describe(live: LiveState, estimate: TimeEstimate) -> Iterator[str]:
+    """The parts of a progress line, the most important first. Epochs are counted from one here."""
+    done = 0 if live.epoch is None else live.epoch + 1
+    yield f"epoch {done}" if live.total_epochs is None else f"epoch {done}/{live.total_epochs}"
+    yield f"step {live.step}" if live.total_steps is None else f"step {live.step}/{live.total_steps}"
+    yield f"{estimate.rate:.3g}/s"
+    left = estimate.seconds_left(live)
     if left:
         yield f"{clock_time(left)} left"
-    loss = next((as_scalar(moment.numbers[name]) for name in LOSSES if name in moment.numbers), None)
+    loss = next((as_scalar(live.numbers[name]) for name in LOSSES if name in live.numbers), None)
     if loss is not None:
         yield f"loss {loss:.4g}"
-    if moment.reward is not None:
-        yield f"reward {moment.reward:.4g}"
-    if moment.lesson is not None:
-        yield moment.lesson
-    if moment.phase in ("validation", "evaluation", "checkpoint"):
-        yield moment.phase
+    if live.reward is not None:
+        yield f"reward {live.reward:.4g}"
+    if live.lesson is not None:
+        yield live.lesson
+    if live.phase in ("validation", "evaluation", "checkpoint"):
+        yield live.phase
 
 
 def clock_time(seconds: float) -> str:
@@ -135,26 +136,26 @@ class ProgressLines:
     def __init__(self, stream: IO[str], now: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._now = now
-        self._pace = Pace(now)
+        self._estimate = TimeEstimate(now)
         self._due = now() + LINE_SECONDS
 
-    def show(self, moment: Moment) -> None:
-        self._pace.look(moment)
+    def show(self, live: LiveState) -> None:
+        self._estimate.update(live)
         if self._now() >= self._due:
             self._due = self._now() + LINE_SECONDS
-            self._print(moment)
+            self._print(live)
 
-    def end(self, moment: Moment) -> None:
-        self._pace.look(moment)
-        self._print(moment)
-        _ONE_AT_A_TIME.release()
+    def end(self, live: LiveState) -> None:
+        self._estimate.update(live)
+        self._print(live)
+        _SHOWN.release()
 
-    def _print(self, moment: Moment) -> None:
-        print(" · ".join(describe(moment, self._pace)), file=self._stream, flush=True)
+    def _print(self, live: LiveState) -> None:
+        print(" · ".join(describe(live, self._estimate)), file=self._stream, flush=True)
 
 
 class ProgressBar:
-    """A bar of rich's. What is printed or logged meanwhile is shown above it."""
+    """A rich progress bar. What is printed or logged meanwhile appears above it."""
 
     def __init__(self, stream: IO[str]) -> None:
         from rich.console import Console
@@ -162,42 +163,43 @@ class ProgressBar:
         from rich.table import Column
 
         console = Console(file=stream, force_terminal=True)
-        # It is drawn when `show` is called and at no other time: rich's own thread would draw it more often than
-        # anybody looks, and drawing takes the interpreter from the training thread.
+        # Drawn only when `show` is called. rich's own refresh thread would draw more often, and drawing holds the
+        # GIL, which the training thread needs.
         self._bar = Progress(
             BarColumn(bar_width=min(30, max(6, console.width - 90))),
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
             console=console,
             auto_refresh=False,
-            # What a program prints belongs above the bar, unless it goes to a file.
+            # Printed text belongs above the bar, unless stdout is a file.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
-        self._pace = Pace()
+        self._estimate = TimeEstimate()
         self._task = self._bar.add_task("", total=None)
-        self._logging = _LoggingAboveTheBar()
+        self._logging = _LoggingAboveBar()
         self._bar.start()
         self._logging.redirect()
 
-    def show(self, moment: Moment) -> None:
-        self._pace.look(moment)
-        text = " · ".join(describe(moment, self._pace))
-        done, total = moment.step, moment.total_steps
+    def show(self, live: LiveState) -> None:
+        self._estimate.update(live)
+        text = " · ".join(describe(live, self._estimate))
+        done, total = live.step, live.total_steps
         if total is None:
-            done, total = moment.epoch or 0, moment.total_epochs
+            done, total = live.epoch or 0, live.total_epochs
         self._bar.update(self._task, description=text, completed=done, total=total)
         self._bar.refresh()
 
-    def end(self, moment: Moment) -> None:
-        self.show(moment)
+    def end(self, live: LiveState) -> None:
+        self.show(live)
         self._logging.restore()
         self._bar.stop()
-        _ONE_AT_A_TIME.release()
+        _SHOWN.release()
 
 
-class _LoggingAboveTheBar:
-    """Handlers of logging hold the stream that was there when they were made, past which the bar knows nothing.
+class _LoggingAboveBar:
+    """Redirects logging handlers while the bar is shown.
 
-    For as long as the bar is shown they write to what stands in that stream's place, which moves the bar down first.
+    A handler keeps the stream that it was created with, and would write into the bar. rich replaces `sys.stdout` and
+    `sys.stderr` by streams that print above the bar, so the handlers write to those instead.
     """
 
     def __init__(self) -> None:

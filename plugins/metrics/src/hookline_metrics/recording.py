@@ -1,4 +1,4 @@
-"""`Recording`: what is kept open for the time of one run."""
+"""`Recording`: the sinks and threads that are open during one run."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_metrics.companion import Companion
-from hookline_metrics.moment import Moment
-from hookline_metrics.names import NameCheck
+from hookline_metrics.live_state import LiveState
+from hookline_metrics.metric_names import NameCheck
+from hookline_metrics.monitor_thread import MonitorThread
 from hookline_metrics.options import Options
 from hookline_metrics.progress import open_progress
 from hookline_metrics.sinks.sink import DATABASE, Sink
-from hookline_metrics.sinks.worker import SinkWorker
+from hookline_metrics.sinks.sink_worker import SinkWorker
 
 __all__ = ["LostReportsError", "Recording"]
 
 logger = logging.getLogger("hookline.metrics")
 
 END_SECONDS: Final = 4.0
-"""How long the end of a run waits for what is still to be written: less than the plugins have in all."""
+"""How long the end of a run waits for sinks to write the rest. Less than the deadline that all plugins share."""
 
 FLUSH_WAIT_SECONDS: Final = 10.0
-"""How long a checkpoint waits for the database: longer than it waits for the lock of another program."""
+"""How long a checkpoint waits for the database. Longer than SQLite waits for another program's lock."""
 
 EXIT_SECONDS: Final = 20.0
-"""How long the process waits for a sink that is still at work, such as an upload."""
+"""How long the process waits at exit for a sink that is still busy, for example with an upload."""
 
 
 class LostReportsError(RuntimeError):
@@ -36,66 +36,67 @@ class LostReportsError(RuntimeError):
 
 
 class Recording:
-    """The sinks of one run, each with its thread, and the companion thread.
+    """The sinks of one run, each with its own thread, and the monitor thread.
 
-    :param folder: the run's folder, None for a run that leaves no files.
-    :param sinks: names for messages, and what opens each sink.
+    :param folder: the run's folder, None for a run that writes no files.
+    :param sinks: for each sink, its name for messages and a function that opens it.
     """
 
     def __init__(self, folder: Path | None, sinks: Sequence[tuple[str, Callable[[], Sink]]], options: Options) -> None:
         self.folder = folder
-        self.moment = Moment()
+        self.live = LiveState()
         self._workers = [SinkWorker(name, open_sink) for name, open_sink in sinks]
         self._puts = [worker.put for worker in self._workers]
         self._names = NameCheck()
         progress = open_progress(options.progress)
-        self._companion = Companion(self.moment, folder, progress, options.system_every, self._record_now)
+        self._monitor_thread = MonitorThread(self.live, folder, progress, options.system_every, self._record_now)
         self._is_over = False
-        # A run whose end is never announced still has all that was reported.
+        # So that everything is written even if no event ends the run.
         atexit.register(self._end_at_exit)
 
     def record(
         self, step: int, epoch: int | None, numbers: Mapping[str, Any], source: str | Callable[[], str] = "the run"
     ) -> float:
-        """Have numbers written soon, and return the time that they have in the sinks. Never waits.
+        """Queue metrics for all sinks, and return the timestamp that they get. Never blocks.
 
-        :param numbers: must not change afterwards.
-        :param source: who gave them; blamed for a name that no sink can hold.
+        :param numbers: must not be changed afterwards.
+        :param source: where they come from, for the warning about an invalid name.
         """
         now = time.time()
-        named = self._names.named(numbers, source)
+        valid = self._names.valid(numbers, source)
         for put in self._puts:
-            put(step, epoch, named, now)
+            put(step, epoch, valid, now)
         return now
 
     def _record_now(self, numbers: Mapping[str, float]) -> None:
-        self.record(self.moment.step, self.moment.epoch, numbers)
+        self.record(self.live.step, self.live.epoch, numbers)
 
     @property
     def has_database(self) -> bool:
-        """Whether the run's numbers go to `stats.sqlite`."""
+        """Whether the run's metrics go to `stats.sqlite`."""
         return any(worker.name == DATABASE for worker in self._workers)
 
     def flush_database(self) -> Callable[[], None]:
-        """Have all that was recorded so far written now; returns what waits for that, on any thread."""
+        """Start to write all queued metrics to the database. Returns a function that waits until that is done."""
         flushes = [worker.flush() for worker in self._workers if worker.name == DATABASE]
 
         def wait() -> None:
             if not all(flush.wait(FLUSH_WAIT_SECONDS) for flush in flushes):
                 logger.warning(
-                    "a checkpoint is valid before %s has all numbers up to it: a kill before that leaves a gap",
+                    "%s was not written in time for a checkpoint. If the run is killed now and resumed from that "
+                    "checkpoint, metrics before it are missing",
                     DATABASE,
                 )
 
         return wait
 
     def end(self) -> Iterator[str]:
-        """End everything; yields the name of each sink once it is done, and raises when one has lost something."""
+        """Close all sinks and threads. Yields the name of each sink that is closed; raises if reports were lost."""
         if self._is_over:
             return
         self._is_over = True
         deadline = time.monotonic() + END_SECONDS
-        self._companion.end(deadline)
+        self._monitor_thread.end(deadline)
         for worker in self._workers:
             worker.end()
         for worker in self._workers:
@@ -104,7 +105,7 @@ class Recording:
         if not any(worker.is_open for worker in self._workers):
             atexit.unregister(self._end_at_exit)
         lost = [
-            f"{worker.name} has not got {worker.unwritten} reports ({worker.error or 'it is not done yet'})"
+            f"reports not written to {worker.name}: {worker.unwritten} ({worker.error or 'it is still busy'})"
             for worker in self._workers
             if worker.unwritten
         ]

@@ -1,8 +1,7 @@
-"""What counts as a number, and whose it is when two sources give the same name.
+"""Converts metric values to floats, and merges the metrics of several sources.
 
-Python's and NumPy's numbers count, booleans as 0 and 1, and so does an array or tensor with a single element. NaN and
-the infinities are numbers: that a loss was NaN at step 70 is worth a row. Strings, None, larger arrays and all else are
-not, and are left out.
+Python and NumPy numbers, booleans (as 0 and 1), and arrays or tensors with one element are metrics. So are NaN and the
+infinities: that a loss was NaN at step 70 is worth a row. Strings, None, larger arrays and all else are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
-from hookline_metrics.names import NameCheck
+from hookline_metrics.metric_names import NameCheck
 
 __all__ = ["Merger", "as_scalar"]
 
@@ -20,7 +19,7 @@ logger = logging.getLogger("hookline.metrics")
 
 
 def as_scalar(value: Any) -> float | None:
-    """The value as a float, or None for what is not a number."""
+    """The value as a float, or None if it is not a single number."""
     if not isinstance(value, Real) and callable(getattr(value, "item", None)):
         try:
             value = value.item()
@@ -33,23 +32,23 @@ def as_scalar(value: Any) -> float | None:
 
 
 class Merger:
-    """Merges the numbers of several sources into one report. What it has warned of once, it does not warn of again."""
+    """Merges the metrics of several sources into one report. Logs each warning once."""
 
     def __init__(self) -> None:
         self._names = NameCheck()
         self._warned: set[str] = set()
 
     def merge(self, sources: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-        """All numbers by name. Of two sources that claim a name the first keeps it."""
+        """All metrics by name. Where two sources have the same name, the first wins."""
         merged: dict[str, Any] = {}
         owners: dict[str, str] = {}
         for source, numbers in sources:
             if not isinstance(numbers, Mapping):
-                self._warn(f"{source} gives a {type(numbers).__name__} in place of numbers by name: it is left out")
+                self._warn(f"{source} returned a {type(numbers).__name__}, not a mapping of names to numbers: ignored")
                 continue
-            for name, value in self._names.named(numbers, source).items():
+            for name, value in self._names.valid(numbers, source).items():
                 if name in owners:
-                    self._warn(f"metric {name!r} is claimed by {owners[name]} and by {source}: the first keeps it")
+                    self._warn(f"metric {name!r} comes from {owners[name]} and from {source}: the first is recorded")
                 else:
                     owners[name], merged[name] = source, value
         return merged

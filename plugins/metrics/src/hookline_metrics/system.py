@@ -1,4 +1,4 @@
-"""What the machine does meanwhile: processor, memory, disk, and NVIDIA GPUs when there are any."""
+"""Use of CPU, memory, disk, and NVIDIA GPUs if there are any."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ GPU_SECONDS: Final = 5.0
 
 
 class SystemMonitor:
-    """Looks at the machine. Not for the training thread: a look takes milliseconds.
+    """Measures the machine. A measurement takes milliseconds, so do it off the training thread.
 
-    :param folder: the disk it lies on is the one that matters.
+    :param folder: the run's folder. The disk that it is on is measured.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,12 +27,12 @@ class SystemMonitor:
         self._process = psutil.Process()
         self._folder = folder
         self._nvidia_smi = shutil.which("nvidia-smi")
-        # The first look at a share of time has nothing to compare with, and says 0.
+        # psutil measures CPU time since the previous call, so the first call always returns 0.
         psutil.cpu_percent()
         self._process.cpu_percent()
 
     def numbers(self) -> dict[str, float]:
-        """Numbers by name; percentages are of the whole machine, but for the process's, which are of one core."""
+        """Metrics by name. `process_cpu_percent` is relative to one core, all other percentages to the machine."""
         memory = self._psutil.virtual_memory()
         numbers = {
             "system/cpu_percent": self._psutil.cpu_percent(),
@@ -54,7 +54,7 @@ class SystemMonitor:
             )
             lines = [[float(cell) for cell in line.split(",")] for line in result.stdout.splitlines() if line]
         except (OSError, subprocess.SubprocessError, ValueError):
-            self._nvidia_smi = None  # a driver that does not work now will not work in ten seconds
+            self._nvidia_smi = None  # a driver that fails once is not tried again
             return {}
         return {
             f"system/gpu{index}/{name}": value

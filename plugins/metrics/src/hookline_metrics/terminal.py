@@ -1,4 +1,4 @@
-"""Runs in a terminal: a table of them, or one with a small chart of each metric."""
+"""What `hookline runs` prints: a table of runs, or one run with a small chart of each metric; both also as JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hookline_metrics.durations import format_age, format_duration
 from hookline_metrics.headline import headline
-from hookline_metrics.reading import RunReader, UnreadableRunError
 from hookline_metrics.report.scales import format_number
+from hookline_metrics.run_reader import RunReader, UnreadableRunError
 from hookline_metrics.sinks.sink import DATABASE
-from hookline_metrics.wording import age_in_words, duration_in_words
 
 __all__ = ["describe_run", "describe_runs", "print_run", "print_runs", "sparkline"]
 
@@ -25,7 +25,7 @@ STYLES: Final = {"running": "blue", "finished": "green", "failed": "red", "stopp
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The course of values in one line: means of neighbours where they do not fit, gaps where none is finite."""
+    """Values as a chart of one line. Neighbours are averaged to fit the width; a gap has no finite value."""
     if not values:
         return ""
     columns = min(width, len(values))
@@ -47,7 +47,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def describe_run(run: RunReader, *, with_curves: bool = False) -> dict[str, Any]:
-    """A run as JSON can hold it."""
+    """A run as JSON-compatible data."""
     described: dict[str, Any] = {
         "run": run.folder.resolve().name,
         "folder": str(run.folder),
@@ -69,7 +69,7 @@ def describe_run(run: RunReader, *, with_curves: bool = False) -> dict[str, Any]
 
 
 def describe_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Runs as JSON can hold them, the one that moved last first. One that cannot be read says so, and is the last."""
+    """Runs as JSON-compatible data, the latest update first. A run that cannot be read has an error as its message."""
     described = []
     for folder in folders:
         try:
@@ -81,14 +81,14 @@ def describe_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _unreadable(folder: Path, error: Exception) -> dict[str, Any]:
-    """A run in whose place there is only an error. Rows of another program's making may be of any type."""
-    is_told = isinstance(error, (UnreadableRunError, OSError))
+    """The entry of a run that cannot be read. Rows that another program wrote may have values of any type."""
+    has_path = isinstance(error, (UnreadableRunError, OSError))
     unknown = dict.fromkeys(("epoch", "step", "started", "updated", "heartbeat_age_seconds"))
     return {
         "run": folder.resolve().name,
         "folder": str(folder),
         "state": "unreadable",
-        "message": str(error) if is_told else f"{folder / DATABASE} has rows that are no metrics: {error}",
+        "message": str(error) if has_path else f"{folder / DATABASE} has rows that are not metrics: {error}",
         **unknown,
         "numbers": {},
     }
@@ -99,12 +99,10 @@ def _finite(value: float) -> float | None:
 
 
 def print_runs(runs: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """A table of runs."""
+    """Print a table of runs."""
     console = Console()
     if not runs:
-        console.print(
-            f"There is no run in {escape(str(folder))}/. `hookline train cartpole --run-dir runs/first` makes one."
-        )
+        console.print(f"No runs in {escape(str(folder))}/. Start one: `hookline train cartpole --run-dir runs/first`")
         return
     columns = list(dict.fromkeys(name for run in runs for name in run["numbers"]))
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -124,12 +122,10 @@ def print_runs(runs: Sequence[Mapping[str, Any]], folder: Path) -> None:
 
 
 def print_run(run: RunReader) -> None:
-    """All about one run."""
+    """Print one run with all its metrics."""
     console = Console()
     described = describe_run(run)
-    took = (
-        "" if run.started is None or run.updated is None else f", took {duration_in_words(run.updated - run.started)}"
-    )
+    took = "" if run.started is None or run.updated is None else f", took {format_duration(run.updated - run.started)}"
     epoch = "" if run.epoch is None else f"epoch {run.epoch + 1}, "
     console.print(
         f"[bold]{escape(described['run'])}[/] {_state(run.state)}  {epoch}step {run.step:,}{took}  "
@@ -141,8 +137,8 @@ def print_run(run: RunReader) -> None:
         console.print(f"[red]{escape(described['message'])}[/]", soft_wrap=True, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     width = min(40, max(8, console.width - 66))  # what the names and numbers leave
-    for heading in ("metric", "course", "last", "least", "greatest"):
-        left = heading in ("metric", "course")
+    for heading in ("metric", "chart", "last", "min", "max"):
+        left = heading in ("metric", "chart")
         table.add_column(heading, overflow="fold", no_wrap=heading != "metric", justify="left" if left else "right")
     for name in run.names:
         if not name.startswith("run/"):
@@ -151,7 +147,7 @@ def print_run(run: RunReader) -> None:
             extremes = [format_number(min(finite)), format_number(max(finite))] if finite else ["", ""]
             last = format_number(values[-1]) if values else ""
             table.add_row(escape(name), f"[cyan]{sparkline(values, width)}[/]", last, *extremes)
-    console.print(table if table.rows else "No number has been recorded yet.")
+    console.print(table if table.rows else "No metrics have been recorded yet.")
 
 
 def _state(state: str) -> str:
@@ -160,7 +156,7 @@ def _state(state: str) -> str:
 
 def _age(run: Mapping[str, Any]) -> str:
     age = run["heartbeat_age_seconds"]
-    return "" if age is None else age_in_words(age)
+    return "" if age is None else format_age(age)
 
 
 def _shown(name: str, value: float | None) -> str:

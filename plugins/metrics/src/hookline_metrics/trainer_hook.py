@@ -1,9 +1,10 @@
-"""`MetricsHook`: the same numbers, for code that makes its wandb run, its stats client and its timer by hand.
+"""`MetricsHook`: records the same metrics to a wandb run, a stats client and a timer that the caller creates.
 
     trainer.add_hook(MetricsHook(wandb_run, stats_client, timer, verbose=True))
 
-The plugin needs none of this: where it is installed, every run has its numbers. A subclass may override
-`on_rollout_end` or `on_epoch_end`: what it does not leave to `super()` is not reported. The end of the run always is.
+The plugin does not need it: where the plugin is installed, every run is recorded. A subclass may override
+`on_rollout_end` or `on_epoch_end`. Only what it passes on to `super()` is reported. The end of the run is always
+reported.
 """
 
 from __future__ import annotations
@@ -14,35 +15,35 @@ from functools import partial
 from typing import Any, Protocol
 
 from hookline_hookspecs import Emit, HookContext, HooklineError, Rollout, TrainerHook, TrainerState, hookimpl
-from hookline_metrics.gathering import Gatherer
+from hookline_metrics.collector import MetricsCollector
 from hookline_metrics.options import Options
 from hookline_metrics.plugin import Metrics
 from hookline_metrics.sinks.sink import Report, Sink
-from hookline_metrics.sinks.wandb_run import WandbSink
+from hookline_metrics.sinks.wandb_sink import WandbSink
 
 __all__ = ["MetricsHook", "StatsClient", "Timer"]
 
 
 class StatsClient(Protocol):
-    """Keeps numbers somewhere, in a database of your own for instance. Called on a thread of its own."""
+    """Stores metrics, for example in your own database. Called on its own thread."""
 
     def record(self, step: int, epoch: int | None, numbers: Mapping[str, float]) -> None:
-        """Take one report."""
+        """Store one report."""
 
 
 class Timer(Protocol):
-    """Knows how long the parts of a program took."""
+    """Measures how long parts of a program take."""
 
     def get_all_elapsed(self) -> Mapping[str, float]:
-        """Seconds by name, since the timer was made."""
+        """Seconds by name, since the timer was created."""
 
 
 class MetricsHook(Metrics, TrainerHook):
     """Sends every report to a wandb run and a stats client, shows progress, and touches the heartbeat.
 
-    :param wandb_run: a run of wandb, or anything with `log(numbers, step=)`. It is fed, and not ended.
-    :param timer: what it has measured is in the report of each epoch, as `timer/<name>`.
-    :param verbose: show a progress bar, or lines where there is no terminal.
+    :param wandb_run: a wandb run, or anything with `log(numbers, step=)`. The hook does not finish it.
+    :param timer: its times are part of each epoch's report, as `timer/<name>`.
+    :param verbose: show a progress bar, or lines if there is no terminal.
     """
 
     after = (*Metrics.after, "EvaluationHook", "CheckpointHook")
@@ -60,7 +61,9 @@ class MetricsHook(Metrics, TrainerHook):
             ("timer", timer, "get_all_elapsed"),
         ):
             if value is not None and not callable(getattr(value, method, None)):
-                raise HooklineError(f"MetricsHook: the {name} {value!r} has no method {method}(...); None is for none")
+                raise HooklineError(
+                    f"MetricsHook: {name} {value!r} has no method {method}(...). Pass None to leave it out"
+                )
         super().__init__(Options(progress="auto" if verbose else "off", report=False))
         self.wandb_run = wandb_run
         self.stats_client = stats_client
@@ -69,31 +72,31 @@ class MetricsHook(Metrics, TrainerHook):
         self._rollout_stats: dict[str, Any] = {}
 
     def use_emit(self, emit: Emit) -> None:
-        """Ask other plugins for their numbers there. A trainer tells every hook that has this method."""
-        self._gatherer = Gatherer(emit)
+        """Collect the metrics of other plugins through `emit`. A trainer calls this on every hook that has it."""
+        self._collector = MetricsCollector(emit)
 
     @hookimpl(scope="driver")
     def save_plugin_state(self, state: TrainerState) -> None:
-        """Report nothing yet: what the report of the epoch is, `on_epoch_end` says."""
+        """Report nothing here, since `on_epoch_end` makes the epoch's report."""
         del state
         self._enter("checkpoint")
 
     @hookimpl(specname="on_rollout_end", scope="driver")
     def note_rollout(self, context: HookContext, rollout: Rollout) -> None:
-        """Keep the phases and the lessons of a rollout; its statistics are `on_rollout_end`'s."""
+        """Record the phase and the lesson of a rollout. `on_rollout_end` records its statistics."""
         super().on_rollout_end(context, rollout)
 
-    def on_rollout_end(  # type: ignore[override]  # the arguments of a trainer hook, found by name
+    def on_rollout_end(  # type: ignore[override]  # the signature of a TrainerHook
         self, rollout_stats: Mapping[str, Any], trainer_state: TrainerState
     ) -> None:
-        """Take the statistics of a rollout into the report of the epoch."""
+        """Add the statistics of a rollout to the epoch's report."""
         del trainer_state
         self._rollout_stats.update(rollout_stats)
 
     def on_epoch_end(  # type: ignore[override]  # see above
         self, losses_stats: Mapping[str, Any], experience: Any, policy: Any, optimizer: Any, trainer_state: TrainerState
     ) -> None:
-        """Report the epoch: what it is given of losses, and what `on_rollout_end` was given of rollouts."""
+        """Report the epoch: the given loss statistics, and the rollout statistics that `on_rollout_end` was given."""
         del experience, policy, optimizer
         # The state has the means over all rollouts of the epoch.
         own, self._rollout_stats = self._rollout_stats, {}
@@ -123,4 +126,4 @@ class _StatsClientSink:
             self._client.record(report.step, report.epoch, report.numbers)
 
     def close(self) -> None:
-        """The client is its owner's."""
+        """Leave the client open, since the caller created it."""

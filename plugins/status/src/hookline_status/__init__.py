@@ -1,6 +1,6 @@
-"""Tells others of a run: `status.json` in its folder, and messages and heartbeats to an HTTP endpoint.
+"""Reports the status of a run: `status.json` in its folder, and messages and heartbeats to an HTTP endpoint.
 
-As a plugin it needs an endpoint in config and nothing else. The functions are for `hookline.launcher.main`.
+The plugin needs only an endpoint in its options. The functions are for `hookline.launcher.main`.
 """
 
 from hookline_status.functions import create_status_logger, create_training_hooks, create_validation_hooks

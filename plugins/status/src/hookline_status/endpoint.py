@@ -1,9 +1,9 @@
-"""Where messages go: an http or https address, and which machines it may lead to.
+"""The endpoint's URL, and which IP addresses it may lead to (protection against SSRF).
 
-An address comes from a config file, and a writer of that file could have the training machine talk to services
-that trust it for where it stands: a cloud's metadata service hands out credentials to anyone who asks from inside. Such
-addresses, and all link-local ones, are refused unless the user allows them. Names are judged by the addresses that they
-resolve to at the moment of connecting, and the connection is made to the address that was judged.
+The URL comes from a config file. It could point the training machine at services that trust every local caller, such as
+a cloud's metadata service, which hands out credentials. Such addresses, and all link-local ones, are refused unless the
+user allows them. A host name is resolved for each connection, all its addresses are checked, and the connection goes to
+a checked address.
 """
 
 from __future__ import annotations
@@ -19,71 +19,71 @@ from hookline_hookspecs import HooklineError
 __all__ = ["TOKEN_VARIABLE", "Endpoint", "EndpointError", "reason_to_refuse"]
 
 TOKEN_VARIABLE: Final = "HOOKLINE_STATUS_TOKEN"
-"""The environment variable with the token of an endpoint. It is in no config, no spool and no message."""
+"""The environment variable with the endpoint's bearer token. It is never in a config, a spool or a message."""
 
 METADATA: Final = frozenset(
     ip_address(text)
     for text in ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42")
 )
-"""Metadata services of clouds that are not at a link-local address."""
+"""Cloud metadata services that do not have a link-local address."""
 
 EMBEDDING: Final = {
     IPv6Network("::/96"): (96,),  # IPv4-compatible
     IPv6Network("::ffff:0:0/96"): (96,),  # IPv4-mapped
     IPv6Network("::ffff:0:0:0/96"): (96,),  # IPv4-translated
     IPv6Network("64:ff9b::/96"): (96,),  # NAT64
-    IPv6Network("64:ff9b:1::/48"): (48, 56, 64, 96),  # NAT64 of a site, whose own prefix may have any of these lengths
+    IPv6Network("64:ff9b:1::/48"): (48, 56, 64, 96),  # local-use NAT64, with prefixes of any of these lengths
     IPv6Network("2002::/16"): (16,),  # 6to4
 }
-"""IPv6 addresses that lead to an IPv4 address, and after how many bits it may be in them."""
+"""IPv6 networks whose addresses embed an IPv4 address, and the bit offsets at which it may be."""
 
 
 class EndpointError(HooklineError, ValueError):
-    """An address that no message may be sent to."""
+    """The endpoint's URL is invalid, or leads to a refused address."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A checked address. Made by `Endpoint.of`."""
+    """A checked URL. Create it with `Endpoint.of`."""
 
     url: str
     host: str
     shown: str
-    """The address without its query, which may have a key in it: for messages to people."""
+    """The URL without its query, which may contain a key. For log messages."""
     allow_link_local: bool = False
 
     @classmethod
     def of(cls, url: str, *, allow_link_local: bool = False) -> Endpoint:
-        """Check an address and the token for it, as far as that goes without asking for the addresses of a name."""
-        # Not at the head of the module: a plugin that is only listed shall be quick to import.
+        """Check a URL and its token, without resolving a host name."""
+        # Imported here so that listing plugins stays quick.
         from hookline.http.requests import read_token, shown_url, url_problem
 
         problem = url_problem(url, TOKEN_VARIABLE)
         if problem is not None:
             raise EndpointError(f"the status endpoint {problem}")
-        read_token(TOKEN_VARIABLE)  # one that cannot be sent is an error now, not in a thread later
+        read_token(TOKEN_VARIABLE)  # so that an invalid token is an error now, not later on a thread
         host = urlsplit(url).hostname or ""
         endpoint = cls(url, host, shown_url(url), allow_link_local)
         try:
             ip_address(host)
         except ValueError:
-            return endpoint  # a name: judged when it is resolved
+            return endpoint  # a host name, checked when it is resolved
         endpoint.check(host)
         return endpoint
 
     def check(self, address: str) -> None:
-        """Raise an error when a numeric address must not be connected to."""
+        """Raise an error if this IP address is refused."""
         reason = None if self.allow_link_local else reason_to_refuse(address)
         if reason is not None:
             also = "" if address == self.host else f" ({self.host})"
             raise EndpointError(
                 f"the status endpoint {self.shown!r} leads to {address}{also}, {reason}: "
-                "nothing is sent there unless allow_link_local is true"
+                "set allow_link_local = true to send there"
             )
 
 
 def reason_to_refuse(address: str) -> str | None:
-    """What is wrong with connecting to this numeric address; None for nothing."""
+    """Why this IP address is refused. None if it is allowed."""
     for form in _forms(ip_address(address)):
         if form.is_link_local:
             return "a link-local address"
@@ -93,7 +93,7 @@ def reason_to_refuse(address: str) -> str | None:
 
 
 def _forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
-    """The address, and the IPv4 addresses that an IPv6 one stands for."""
+    """The address, and the IPv4 addresses that are embedded in it."""
     if isinstance(address, IPv4Address):
         yield address
         return
@@ -107,7 +107,7 @@ def _forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Add
 
 
 def _embedded(address: IPv6Address, place: int) -> IPv4Address:
-    """The IPv4 address that follows the first `place` bits. Bits 64 to 71 are left out where NAT64 has them unused."""
+    """The IPv4 address after the first `place` bits. NAT64 leaves bits 64 to 71 unused, so they are skipped."""
     octets = address.packed
     if 32 < place <= 64:
         octets = octets[:8] + octets[9:]

@@ -1,30 +1,43 @@
-"""The status as functions, for `hookline.launcher.main(custom_logger_fns=[...], hook_fns={...})`.
+"""Status reports as functions, for `hookline.launcher.main(custom_logger_fns=[...], hook_fns={...})`.
 
     logger = create_status_logger(endpoint="http://localhost:8080/status", component_name="Training Monitor")
     hooks = create_training_hooks(status_endpoint="http://localhost:8080/status", heartbeat_interval=10)
     main(custom_logger_fns=[logger], hook_fns=hooks)
 
-All functions with the same endpoint share one delivery, so that their messages stay in order. There is no hook for a
-failure: a training that began and did not end is told as failed when the process exits.
+All functions with the same endpoint share one `Delivery`, so that their messages stay in order. It is closed when the
+process exits. There is no hook for a failure, so a training that started and did not end is reported as failed then.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hookline_status.deliveries import open_reporter, run_began, run_ended
+from hookline_hookspecs import Watch
+from hookline_hookspecs.errors import describe_error
+from hookline_status.endpoint import Endpoint
+from hookline_status.heartbeat import Heartbeat
 from hookline_status.messages import Kind
-from hookline_status.pulse import Pulse
 from hookline_status.reporter import Reporter
 
-__all__ = ["create_status_logger", "create_training_hooks", "create_validation_hooks"]
+if TYPE_CHECKING:
+    from hookline_status.delivery import Delivery
+
+__all__ = ["close_deliveries", "create_status_logger", "create_training_hooks", "create_validation_hooks"]
 
 Hook = Callable[[Any, dict[str, Any]], None]
 Logger = Callable[[dict[str, Any], int], None]
 
 VALIDATION_HEARTBEAT_SECONDS: Final = 10.0
+
+_deliveries: dict[tuple[Endpoint, Path | None], Delivery] = {}
+_unfinished: dict[Reporter, None] = {}
+_lock = threading.Lock()
 
 
 def create_status_logger(
@@ -36,11 +49,11 @@ def create_status_logger(
 ) -> Logger:
     """A logger that sends each report to `endpoint`: `{component, step, timestamp, metrics}`.
 
-    :param component_name: names the sender in every message.
-    :param spool_dir: a folder that keeps what could not be delivered for the next start (default: a temporary one).
+    :param component_name: the sender's name in every message.
+    :param spool_dir: a folder that keeps undelivered messages for the next start (default: a temporary one).
     :param allow_link_local: also send to link-local addresses and cloud metadata services.
     """
-    reporter = open_reporter(endpoint, component_name, spool_dir, allow_link_local)
+    reporter = _open_reporter(endpoint, component_name, spool_dir, allow_link_local)
 
     def log_status(report_data: dict[str, Any], step: int) -> None:
         if reporter is not None:
@@ -57,13 +70,13 @@ def create_training_hooks(
     spool_dir: str | Path | None = None,
     allow_link_local: bool = False,
 ) -> dict[str, Hook]:
-    """Hooks that tell `status_endpoint` of the training: `{component, phase, timestamp, data}`.
+    """Hooks that report the training to `status_endpoint`: `{component, phase, timestamp, data}`.
 
-    :param heartbeat_interval: steps between two heartbeats, whose phase is `training_heartbeat`.
+    :param heartbeat_interval: steps between two heartbeats (phase `training_heartbeat`).
     """
     if heartbeat_interval < 1:
         raise ValueError(f"heartbeat_interval must be at least 1 step, got {heartbeat_interval}")
-    reporter = open_reporter(status_endpoint, component_name, spool_dir, allow_link_local)
+    reporter = _open_reporter(status_endpoint, component_name, spool_dir, allow_link_local)
     return {} if reporter is None else _training_hooks(reporter, heartbeat_interval)
 
 
@@ -74,33 +87,61 @@ def create_validation_hooks(
     spool_dir: str | Path | None = None,
     allow_link_local: bool = False,
 ) -> dict[str, Hook]:
-    """Hooks that tell `status_endpoint` of validations, with heartbeats (`validation_heartbeat`) while one goes on."""
-    reporter = open_reporter(status_endpoint, component_name, spool_dir, allow_link_local)
+    """Hooks that report validations to `status_endpoint`, with heartbeats (`validation_heartbeat`) during each."""
+    reporter = _open_reporter(status_endpoint, component_name, spool_dir, allow_link_local)
     return {} if reporter is None else _validation_hooks(reporter)
 
 
+def _open_reporter(url: str, component: str, spool_dir: str | Path | None, allow_link_local: bool) -> Reporter | None:
+    """A reporter on the shared delivery to this endpoint. None on all ranks but 0, so that a run reports once."""
+    # Imported here so that listing plugins does not import SQLite and HTTP.
+    from hookline_status.delivery import Delivery
+
+    endpoint = Endpoint.of(url, allow_link_local=allow_link_local)
+    if int(os.environ.get("RANK", "0")) != 0:
+        return None
+    key = endpoint, None if spool_dir is None else Path(spool_dir).absolute()
+    with _lock:
+        if not _deliveries:
+            atexit.register(close_deliveries)
+        if key not in _deliveries:
+            _deliveries[key] = Delivery(*key)
+        return Reporter(_deliveries[key], component)
+
+
+def close_deliveries() -> None:
+    """Report trainings that did not end as failed, deliver what is left, and close all deliveries."""
+    from hookline_status.delivery import close_all
+
+    atexit.unregister(close_deliveries)
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    message = "the process ended before the training did" if error is None else describe_error(error)
+    with _lock:
+        for reporter in _unfinished:
+            reporter.event("on_training_failed", {"status": "FAILURE", "message": message}, Kind.TERMINAL)
+        _unfinished.clear()
+        _deliveries.clear()
+    close_all()
+
+
 def _training_hooks(reporter: Reporter, heartbeat_interval: int) -> dict[str, Hook]:
-    last_beat = 0
+    beats = Watch(heartbeat_interval, seen=0)
 
     def pre_training(report_data: dict[str, Any]) -> None:
-        nonlocal last_beat
-        last_beat = report_data.get("start_step", 0)
-        run_began(reporter)
+        beats.skip_to(report_data.get("start_step", 0))
+        _unfinished[reporter] = None
         reporter.event("pre_training", {"status": "STARTED", **report_data})
 
     def pre_training_step(report_data: dict[str, Any]) -> None:
         reporter.recurring_event("pre_training_step", report_data)
 
     def post_training_step(report_data: dict[str, Any]) -> None:
-        nonlocal last_beat
         reporter.recurring_event("post_training_step", report_data)
-        step = report_data.get("current_step", last_beat + 1)
-        if step // heartbeat_interval != last_beat // heartbeat_interval:
-            last_beat = step
+        if beats.is_due(report_data.get("current_step", beats.seen + 1)):
             reporter.event("training_heartbeat", {"status": "RUNNING", **report_data}, Kind.HEARTBEAT)
 
     def post_training(report_data: dict[str, Any]) -> None:
-        run_ended(reporter)
+        _unfinished.pop(reporter, None)
         reporter.event("post_training", {"status": "SUCCESS", **report_data}, Kind.TERMINAL)
 
     return {
@@ -112,17 +153,17 @@ def _training_hooks(reporter: Reporter, heartbeat_interval: int) -> dict[str, Ho
 
 
 def _validation_hooks(reporter: Reporter) -> dict[str, Hook]:
-    pulse = Pulse(reporter.component, VALIDATION_HEARTBEAT_SECONDS)
-    reporter.delivery.watch(pulse)
+    heartbeat = Heartbeat(reporter.component, VALIDATION_HEARTBEAT_SECONDS)
+    reporter.delivery.add_heartbeat(heartbeat)
 
-    def hook(phase: str, say: Callable[[str, Mapping[str, Any]], None]) -> Hook:
-        def tell(report_data: dict[str, Any]) -> None:
-            pulse.move("validation", report_data)
+    def hook(phase: str, send: Callable[[str, Mapping[str, Any]], None]) -> Hook:
+        def report(report_data: dict[str, Any]) -> None:
+            heartbeat.mark_progress("validation", report_data)
             if phase == "post_validation":
-                pulse.leave()
-            say(phase, report_data)
+                heartbeat.leave_phase()
+            send(phase, report_data)
 
-        return _hook(tell)
+        return _hook(report)
 
     return {
         "pre_validation_hook": hook("pre_validation", reporter.event),
@@ -132,10 +173,10 @@ def _validation_hooks(reporter: Reporter) -> dict[str, Hook]:
     }
 
 
-def _hook(tell: Callable[[dict[str, Any]], None]) -> Hook:
+def _hook(report: Callable[[dict[str, Any]], None]) -> Hook:
     def call(worker: Any, report_data: dict[str, Any]) -> None:
-        del worker  # a message is made of the report alone
-        tell(report_data)
+        del worker  # messages need the report only
+        report(report_data)
 
-    call.__qualname__ = tell.__qualname__
+    call.__qualname__ = report.__qualname__
     return call

@@ -1,10 +1,10 @@
-"""What is said to an endpoint, and how it reads as JSON.
+"""The messages to an endpoint, and their JSON.
 
     a status  {"component": "hookline", "step": 40, "timestamp": "2026-03-01T12:00:00.000+00:00", "metrics": {...}}
     an event  {"component": "hookline", "phase": "pre_validation", "timestamp": "...", "data": {...}}
 
-Messages are made on the training thread, which does no more than note what there is; they become JSON elsewhere. Values
-that must not be shown are replaced there. A number that JSON lacks, such as a NaN, is null.
+The training thread only creates the `Message`. Another thread encodes it as JSON and redacts secrets. NaN and
+infinities, which JSON does not have, become null.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hookline_hookspecs.secret_names import is_secret_name
 
 __all__ = ["Kind", "Message", "encode"]
 
-LONGEST_TEXT: Final = 2_000
-LONGEST_BODY: Final = 16_000
-DEEPEST: Final = 4
+MAX_TEXT: Final = 2_000
+MAX_BODY: Final = 16_000
+MAX_DEPTH: Final = 4
 
 
 class Kind(IntEnum):
-    """What a message is worth when there is no room for all: the least goes first, the last one never."""
+    """The priority of a message. When the queue is full, the lowest is dropped first. TERMINAL is never dropped."""
 
     HEARTBEAT = 0
     REPORT = 1
@@ -37,7 +37,7 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """A status, which has a step, or an event, which has a phase."""
+    """A status, which has a `step`, or an event, which has a `phase`."""
 
     kind: Kind
     component: str
@@ -48,12 +48,12 @@ class Message(NamedTuple):
 
 
 def encode(message: Message) -> str:
-    """The message as JSON. One that is too long, or has something in it that cannot be read, loses its data."""
+    """The message as JSON. Its data is left out if it is too long or cannot be encoded."""
     try:
         body = _dump(message, _plain(message.data))
-    except Exception as error:  # of an object that is not ours, or that the training thread changes meanwhile
-        return _dump(message, {"left_out": f"it cannot be read: {type(error).__name__}"})
-    return body if len(body) <= LONGEST_BODY else _dump(message, {"left_out": f"{len(body)} characters, too many"})
+    except Exception as error:  # from an object of the user's, or one that the training thread changes meanwhile
+        return _dump(message, {"left_out": f"it cannot be encoded: {type(error).__name__}"})
+    return body if len(body) <= MAX_BODY else _dump(message, {"left_out": f"it is too long: {len(body)} characters"})
 
 
 def _dump(message: Message, data: Any) -> str:
@@ -67,35 +67,35 @@ def _dump(message: Message, data: Any) -> str:
 
 
 def _plain(value: Any, is_secret: bool = False, depth: int = 0) -> Any:
-    """The value as JSON can hold it. What has no such form is told by its type."""
-    if type(value) is float:  # nearly always, and asking an abstract class takes ten times as long
+    """The value as JSON-compatible data. An object with no JSON form becomes `<its type>`."""
+    if type(value) is float:  # the common case; `isinstance` with an abstract class takes ten times as long
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        # A number is no secret whatever its name: `train/tokens` is how many there were.
+        # Only text can be a secret. A number is not, whatever its name: `train/tokens` is a count.
         return REDACTED if value and is_secret else _shortened(value)
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
         number = float(value)
         return number if math.isfinite(number) else None
-    if isinstance(value, Mapping) and depth < DEEPEST:
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
         return {
             _shortened(str(key)): _plain(inner, is_secret or is_secret_name(str(key)), depth + 1)
             for key, inner in value.items()
         }
-    if isinstance(value, (list, tuple)) and depth < DEEPEST:
+    if isinstance(value, (list, tuple)) and depth < MAX_DEPTH:
         return [_plain(inner, is_secret, depth + 1) for inner in value]
     if callable(getattr(value, "item", None)):  # an array or tensor of one element
         try:
-            return _plain(value.item(), is_secret, DEEPEST)
+            return _plain(value.item(), is_secret, MAX_DEPTH)
         except (TypeError, ValueError, RuntimeError):
             pass
     return f"<{type(value).__name__}>"
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= LONGEST_TEXT:
+    if len(text) <= MAX_TEXT:
         return text
-    return f"{redact_text(text)[:LONGEST_TEXT]}…"  # redacted before it is cut, which might leave half of a secret
+    return f"{redact_text(text)[:MAX_TEXT]}…"  # redacted first, since a cut could leave half of a secret

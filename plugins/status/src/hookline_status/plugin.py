@@ -1,35 +1,46 @@
-"""The plugin: which moments of a run make an entry, and what is known then."""
+"""The plugin: which events write an entry to `status.json`, and what is in it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from hookline_hookspecs import Every, TrainerState, hookimpl
+from hookline_hookspecs import TrainerState, hookimpl
 from hookline_hookspecs.errors import describe_error
-from hookline_status.announcer import Announcer
 from hookline_status.endpoint import Endpoint
-from hookline_status.entries import Entry, StatusFile, as_kpi, as_time
+from hookline_status.endpoint_hooks import EndpointHooks
+from hookline_status.status_file import Entry, StatusFile, as_kpi, as_time
 
 __all__ = ["Options", "Status"]
+
+RUNNING: Final = {"epoch": ("on_epoch_end", "on_epoch_end"), "step": ("post_training_step", "training_status")}
+"""When there is a RUNNING entry, and what an endpoint knows it by: it gets reports as `post_training_step` already."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user can say of the status."""
+    """Options of the plugin."""
 
     component: str = "hookline"
-    """Names the run in every entry and message."""
+    """The sender's name in every entry and message."""
     endpoint: str | None = None
-    """An http or https address that is told of the run. None for the file alone."""
+    """The http or https URL that messages are sent to. None to write the file only."""
+    every: int | None = None
+    """Epochs between two RUNNING entries. None for 1, or for no such entries where `every_steps` is given."""
+    every_steps: int | None = None
+    """Gradient steps between two RUNNING entries; None for none."""
     heartbeat_seconds: float = 30.0
-    """Between two heartbeats. They come whatever the training thread does, until the run is over."""
+    """Seconds between two heartbeats. They are sent until the run is over, even if the training thread is stuck."""
     allow_link_local: bool = False
-    """Whether messages may go to link-local addresses and to a cloud's metadata service."""
+    """Also send to link-local addresses and to cloud metadata services."""
 
     def __post_init__(self) -> None:
+        for name, value in (("every", self.every), ("every_steps", self.every_steps)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if self.heartbeat_seconds <= 0:
             raise ValueError(f"heartbeat_seconds must be more than 0, got {self.heartbeat_seconds}")
         if self.endpoint is not None:
@@ -37,38 +48,47 @@ class Options:
 
 
 class Status:
-    """Keeps `status.json` in the run's folder, and tells an endpoint of the run if there is one.
+    """Writes `status.json` to the run's folder, and reports the run to an endpoint if there is one.
 
-    The file is written off the training thread, and nothing is sent on it.
+    The training thread neither writes nor sends anything.
     """
 
-    after = ("evaluation",)  # an epoch's entry has the scores of that epoch
+    after = ("evaluation",)  # so that an epoch's entry includes the scores of that epoch
 
     def __init__(self, options: Options) -> None:
         self.component = options.component
         self._file: StatusFile | None = None
         self._first_epoch = 0
         self._loop_began: float | None = None
-        self._announcer: Announcer | None = None
+        self._endpoint_hooks: EndpointHooks | None = None
+        # Set on the instance, so that the plugin is called only for the events that its options ask for.
+        if options.every is not None or options.every_steps is None:
+            self.add_epoch = self._running_entry("epoch", options.every or 1)
+        if options.every_steps is not None:
+            self.add_step = self._running_entry("step", options.every_steps)
         if options.endpoint is not None:
             endpoint = Endpoint.of(options.endpoint, allow_link_local=options.allow_link_local)
-            self._announcer = Announcer(endpoint, options.component, options.heartbeat_seconds)
-            # Attributes of this object, so that a plugin without an endpoint is called for what it needs and no more.
-            for event, implementation in self._announcer.implementations():
-                setattr(self, f"announce_{event}", implementation)
+            self._endpoint_hooks = EndpointHooks(endpoint, options.component, options.heartbeat_seconds)
+            for event, implementation in self._endpoint_hooks.implementations():
+                setattr(self, f"report_{event}", implementation)
 
     @hookimpl(background=True, scope="driver")
     def on_new_training_run(self, state: TrainerState) -> None:
         message = f"run {state.run_id} has started" if state.run_id else "the run has started"
         self._add(state, "on_new_training_run", "STARTED", message)
 
-    @hookimpl(scope="driver")  # not in the background, which comes to it late: the time of epochs is counted from here
+    @hookimpl(scope="driver")  # not in the background, since the time of an epoch is measured from here
     def pre_training(self, state: TrainerState) -> None:
         self._loop_began, self._first_epoch = time.monotonic(), state.epoch
 
-    @hookimpl(schedule=Every(1, start=-1), background=True, scope="driver")
-    def on_epoch_end(self, state: TrainerState) -> None:
-        self._add(state, "on_epoch_end", "RUNNING", f"epoch {state.epoch} is complete")
+    def _running_entry(self, unit: Literal["epoch", "step"], every: int) -> Callable[..., None]:
+        event, phase = RUNNING[unit]
+
+        @hookimpl(specname=event, every=every, background=True, scope="driver")
+        def add(state: TrainerState) -> None:
+            self._add(state, phase, "RUNNING", f"{unit} {getattr(state, unit)} is complete")
+
+        return add
 
     @hookimpl(background=True, scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
@@ -82,8 +102,8 @@ class Status:
         try:
             self._add(state, event, status, message)
         finally:
-            if self._announcer is not None:
-                self._announcer.end()
+            if self._endpoint_hooks is not None:
+                self._endpoint_hooks.end()
 
     def _add(
         self,
@@ -94,9 +114,9 @@ class Status:
     ) -> None:
         kpi = as_kpi(state.rollout_stats, state.loss_stats, state.eval_scores)
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Entry(date, status, message, self._data(state, status == "RUNNING"), kpi)
-        if self._announcer is not None:
-            self._announcer.tell_entry(state, event, entry)
+        entry = Entry(date, status, message, self._data(state, event == "on_epoch_end"), kpi)
+        if self._endpoint_hooks is not None:
+            self._endpoint_hooks.send_entry(state, event, entry)
         if state.run_dir is None:
             return
         path = state.run_dir / "status.json"
@@ -120,7 +140,7 @@ class Status:
         }
 
     def _seconds_per_epoch(self, state: TrainerState) -> float | None:
-        """The mean since this process began to train: a resumed run has not spent time on its earlier epochs."""
+        """The mean over the epochs of this process. A resumed run has not measured its earlier epochs."""
         complete = state.epoch - self._first_epoch + 1
         if self._loop_began is None or complete < 1:
             return None

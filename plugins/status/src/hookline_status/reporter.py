@@ -1,4 +1,4 @@
-"""One component's voice: what it says goes to a delivery, at the training thread's least expense."""
+"""Creates the messages of one component and puts them into a delivery."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 __all__ = ["Reporter"]
 
 RECURRENCE_SECONDS: Final = 1.0
-"""The moments of a step are told at most this often each: a fast loop has thousands of them in a second."""
+"""Seconds between two messages of one recurring event. A fast loop has thousands of steps in a second."""
 
 
 class Reporter:
-    """Makes messages of what happens. All methods may be called on the training thread."""
+    """Creates messages. All methods are cheap enough for the training thread."""
 
     def __init__(self, delivery: Delivery, component: str) -> None:
         self.delivery = delivery
         self.component = component
-        self._told_at: dict[str, float] = {}
+        self._next_at: dict[str, float] = {}
 
     def status(self, metrics: Mapping[str, Any], step: int) -> None:
-        """The metrics of a step."""
+        """Send the metrics of a step."""
         self.delivery.put(Message(Kind.REPORT, self.component, time.time(), dict(metrics), step=step))
 
     def event(self, phase: str, data: Mapping[str, Any], kind: Kind = Kind.EVENT) -> None:
-        """A moment of the run."""
+        """Send an event of the run."""
         self.delivery.put(Message(kind, self.component, time.time(), dict(data), phase=phase))
 
     def recurring_event(self, phase: str, data: Mapping[str, Any]) -> None:
-        """A moment that comes with every step or batch. It is worth no more than a heartbeat."""
+        """Send an event of every step or batch, at most once a second, with the priority of a heartbeat."""
         now = time.monotonic()
-        if now >= self._told_at.get(phase, now):
-            self._told_at[phase] = now + RECURRENCE_SECONDS
+        if now >= self._next_at.get(phase, now):
+            self._next_at[phase] = now + RECURRENCE_SECONDS
             self.event(phase, data, Kind.HEARTBEAT)

@@ -1,13 +1,13 @@
-"""The spool: messages on disk until they are delivered, an SQLite database.
+"""The spool: a SQLite database of messages that are not delivered yet.
 
     messages(id INTEGER PRIMARY KEY, key TEXT, kind INTEGER, body TEXT)
 
-`id` is the order of delivery and `key` goes with every attempt to deliver, so that a receiver can tell a message that
-comes a second time. `body` is what is sent; no address and no token is in it. The journal is a write-ahead log: what
-was committed before a kill is there after it.
+`id` is the order of delivery. `key` is sent with every attempt, so that a receiver can recognise a message that comes
+twice. `body` is the JSON to send; it has no address and no token. The database has a write-ahead log, so what was
+committed before a kill is still there after it.
 
-A database that turns out to be damaged, or of another program, whenever that is, is renamed to `...broken`, and a new
-one begun in its place. What is not the file's fault, such as a full disk or a lock, is raised, and may pass.
+A database that is damaged or belongs to another program is renamed to `...broken`, and a new one is created. Errors
+that are not the file's fault, such as a full disk or a lock, are raised, since they may pass.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SCHEMA: Final = (
 
 
 KEY: Final = re.compile(b"[0-9a-f]{32}")
-"""What `add` makes: anything else in its place was not written here, and could end a header."""
+"""The form of a key. Another program's text is not sent, since a line break in it would end the HTTP header."""
 
-PASSING: Final = frozenset(
+TRANSIENT: Final = frozenset(
     {
         sqlite3.SQLITE_AUTH,
         sqlite3.SQLITE_BUSY,
@@ -56,11 +56,11 @@ PASSING: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Failures that say nothing of the file's contents: no disk space, no permission, a lock."""
+"""Errors that do not mean a damaged file: no disk space, no permission, a lock."""
 
 
 class SpooledMessage(NamedTuple):
-    """A message that waits for its delivery."""
+    """A message to be delivered."""
 
     id: int
     key: str
@@ -68,12 +68,12 @@ class SpooledMessage(NamedTuple):
 
 
 class Spool:
-    """A spool that several threads share; each call is short."""
+    """Thread-safe. Each call is short."""
 
     def __init__(self, path: Path, capacity: int) -> None:
         self.path = path
         self.unusable = 0
-        """Messages that were found in the file and that nothing could be sent of."""
+        """How many messages in the file were invalid and could not be sent."""
         self._capacity = capacity
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,15 +81,15 @@ class Spool:
         self._do(lambda connection: connection.execute("SELECT 1"))
 
     def _do(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """Do something with the database in one transaction; if it is damaged, with a new one."""
+        """Run `act` in one transaction. If the database is damaged, run it again with a new one."""
         with self._lock:
             try:
                 return self._attempt(act)
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                # A name in a damaged file may be no text, and then the message that quotes it is none either.
-                if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in PASSING:
+                # UnicodeDecodeError: SQLite's message quotes a name of the damaged file that is not UTF-8.
+                if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in TRANSIENT:
                     raise
-                self._set_aside(error)
+                self._replace_damaged(error)
                 return self._attempt(act)
 
     def _attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
@@ -98,45 +98,44 @@ class Spool:
             return act(connection)
 
     def _open(self) -> sqlite3.Connection:
-        # Absolute, since some builds of SQLite take a path that begins with `file:` for an address with parameters.
+        # An absolute path, since some builds of SQLite read a path that begins with `file:` as a URI.
         connection = sqlite3.connect(self.path.absolute(), timeout=10.0, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            # In a write-ahead log this loses commits to a power cut at worst, never to a kill, and saves an fsync each.
+            # Saves an fsync for each commit. With a write-ahead log, only a power cut can lose commits, never a kill.
             connection.execute("PRAGMA synchronous = NORMAL")
             with connection:
                 for statement in SCHEMA:
                     connection.execute(statement)
-            # Looked for now, and not when the first message is to be read: others would be added until then.
+            # Checked now, since messages added to a damaged file would be lost with it.
             (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
             if problem != "ok":
                 raise sqlite3.DatabaseError(problem)
             connection.execute("SELECT id, key, kind, body FROM messages LIMIT 1")
-            connection.text_factory = bytes  # text that cannot be decoded costs its own message alone
+            connection.text_factory = bytes  # so that text that cannot be decoded affects only its own message
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _set_aside(self, error: Exception) -> None:
-        # Closed first: a connection to a file that was renamed would remove the log of the one in its place.
+    def _replace_damaged(self, error: Exception) -> None:
+        # Closed first, since closing it after the rename would remove the log of the new database.
         self._close()
         names = (f"{self.path.name}.broken{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
         aside = next(place for name in names if not (place := self.path.with_name(name)).exists())
-        for suffix in ("", "-wal", "-shm"):  # the log of another database must not be taken for the new one's
+        for suffix in ("", "-wal", "-shm"):  # SQLite would read the old log as the new database's
             part = self.path.with_name(f"{self.path.name}{suffix}")
             if part.exists():
                 part.replace(aside.with_name(f"{aside.name}{suffix}"))
         logger.warning(
-            "%s cannot be read (%s): it is kept as %s with the messages in it, which are not delivered, "
-            "and a new one is begun",
+            "%s cannot be read (%s). It is renamed to %s, its messages are not delivered, and a new one is created",
             self.path,
             error,
             aside.name,
         )
 
     def add(self, messages: Iterable[tuple[Kind, str]]) -> int:
-        """Add messages in one transaction; returns how many others had to make room, the least worth first."""
+        """Add messages in one transaction. Returns how many others were dropped to make room, lowest priority first."""
         rows = [(uuid.uuid4().hex, int(kind), body) for kind, body in messages]
 
         def add(connection: sqlite3.Connection) -> int:
@@ -152,7 +151,7 @@ class Spool:
         return self._do(add)
 
     def oldest(self, limit: int) -> list[SpooledMessage]:
-        """The messages that are to be sent next. What was not written here makes way."""
+        """The next messages to send. Removes invalid ones."""
 
         def oldest(connection: sqlite3.Connection) -> list[SpooledMessage]:
             rows = connection.execute("SELECT id, key, body FROM messages ORDER BY id LIMIT ?", (limit,)).fetchall()
@@ -186,7 +185,7 @@ def _count(connection: sqlite3.Connection) -> int:
 
 
 def _message(number: int, key: object, body: object) -> SpooledMessage | None:
-    """A message as it was added; None for a row that nothing can be sent of."""
+    """The message of a row. None if the row is invalid."""
     try:
         if isinstance(key, bytes) and isinstance(body, bytes) and KEY.fullmatch(key):
             return SpooledMessage(number, key.decode(), body.decode())

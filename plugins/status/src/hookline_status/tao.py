@@ -1,4 +1,4 @@
-"""The status of an experiment as one object, in the way of TAO's integrations."""
+"""`TAOStatusLogger`: the logger and the hooks in one object, as TAO's integrations have it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["TAOStatusLogger"]
 
 
 class TAOStatusLogger:
-    """Tells an endpoint of an experiment: its logger and all its hooks, in the experiment's name.
+    """Reports an experiment to an endpoint. It has the logger and all hooks, under the experiment's name.
 
         tao = TAOStatusLogger(status_endpoint="http://tao-server/api/status", experiment_name="sft-experiment-001")
         main(custom_logger_fns=[tao.log_status], hook_fns=tao.get_hooks())
 
-    The `data` of what begins and ends the experiment has TAO's `status`: STARTED, RUNNING, SUCCESS or FAILURE. The file
-    `status.json` is kept by the plugin, for every run that has a folder.
+    The `data` of `pre_training`, heartbeats, `post_training` and failures has TAO's `status`: STARTED, RUNNING, SUCCESS
+    or FAILURE. The plugin, not this class, writes `status.json`.
     """
 
     def __init__(
@@ -29,16 +29,16 @@ class TAOStatusLogger:
         spool_dir: str | Path | None = None,
         allow_link_local: bool = False,
     ) -> None:
-        to: dict[str, Any] = {
+        options: dict[str, Any] = {
             "component_name": experiment_name,
             "spool_dir": spool_dir,
             "allow_link_local": allow_link_local,
         }
         self.experiment_name = experiment_name
-        self._log = create_status_logger(status_endpoint, **to)
+        self._log = create_status_logger(status_endpoint, **options)
         self._hooks = {
-            **create_training_hooks(status_endpoint, heartbeat_interval, **to),
-            **create_validation_hooks(status_endpoint, **to),
+            **create_training_hooks(status_endpoint, heartbeat_interval, **options),
+            **create_validation_hooks(status_endpoint, **options),
         }
 
     def log_status(self, report_data: dict[str, Any], step: int) -> None:
@@ -46,5 +46,5 @@ class TAOStatusLogger:
         self._log(report_data, step)
 
     def get_hooks(self) -> dict[str, Hook]:
-        """The hooks for `hook_fns`, by their names."""
+        """The hooks for `hook_fns`, by name."""
         return dict(self._hooks)

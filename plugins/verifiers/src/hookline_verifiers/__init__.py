@@ -1,4 +1,4 @@
-"""Verifiers of responses: length, toxicity, coherence, and how facts are claimed. Each is a plugin of its own."""
+"""Verifiers of responses: length, toxicity, coherence and unsupported claims. Each is a separate plugin."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Imported one by one when asked for: a verifier that is disabled is not imported at all.
+    # Imported on first use, so that a disabled verifier is not imported.
     if name in __all__:
         return getattr(import_module(f"{__name__}.{name.removesuffix('Verifier').lower()}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

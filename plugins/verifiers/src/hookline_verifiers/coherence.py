@@ -1,4 +1,4 @@
-"""Whether a response reads like language: words that vary, sentences that end, no endless words."""
+"""Checks that a response reads like language: varied words, finished sentences, no very long words."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
 
 __all__ = ["CoherenceVerifier", "Options"]
 
-VARIED: Final = 0.5
-"""The share of different words from which on a response does not repeat itself."""
-LONGEST_SENTENCE: Final = 40.0
-"""Words. A sentence of three times as many is none."""
+MIN_UNIQUE_SHARE: Final = 0.5
+"""A response with at least this share of unique words is not repetitive."""
+MAX_SENTENCE_WORDS: Final = 40.0
+"""Longer sentences lower the score. At three times as many words, sentences score 0."""
 VARIETY_PART, SENTENCES_PART, WORDS_PART = 0.6, 0.25, 0.15
 
 
 class Options(VerifierOptions):
-    """Scores from which on a response passes, and passes with a warning."""
+    """The lowest scores for PASS and for WARNING."""
 
     pass_from: Annotated[float, Field(ge=0, le=1)] = 0.7
     warn_from: Annotated[float, Field(ge=0, le=1)] = 0.4
 
 
 class CoherenceVerifier(ColumnVerifier):
-    """Most of the score is for variety, a quarter for sentences that end in time, the rest for usual words."""
+    """The score is 60 % for unique words, 25 % for sentences of usual length, 15 % for words of usual length."""
 
     name = "coherence"
 
@@ -41,27 +41,27 @@ class CoherenceVerifier(ColumnVerifier):
         unique_share = features.unique_words / words
         long_share = features.long_words / words
         per_sentence = words / np.maximum(features.sentence_ends, 1.0)
-        sentences = np.clip(1.5 - per_sentence / (2.0 * LONGEST_SENTENCE), 0.0, 1.0)
+        sentences = np.clip(1.5 - per_sentence / (2.0 * MAX_SENTENCE_WORDS), 0.0, 1.0)
         sentences = np.where(features.sentence_ends > 0, sentences, sentences / 2.0)
-        variety = np.minimum(unique_share / VARIED, 1.0)
+        variety = np.minimum(unique_share / MIN_UNIQUE_SHARE, 1.0)
         scores = VARIETY_PART * variety + SENTENCES_PART * sentences + WORDS_PART * (1.0 - long_share)
         scores = np.where(features.words > 0, np.minimum(scores, 1.0), 0.0)
 
         def message(index: int) -> str:
             if not features.words[index]:
                 return "no words"
-            found = []
-            # As plain numbers: for one episode at a time they are far quicker than those of an array.
+            problems = []
+            # As Python floats, which are much faster than NumPy scalars for single values.
             unique, length, long = unique_share.item(index), per_sentence.item(index), long_share.item(index)
-            if unique < VARIED:
-                found.append(f"only {unique:.0%} of the words are different")
+            if unique < MIN_UNIQUE_SHARE:
+                problems.append(f"only {unique:.0%} of the words are different")
             if not features.sentence_ends[index]:
-                found.append("no sentence ends")
-            if length > LONGEST_SENTENCE:
-                found.append(f"{length:.0f} words a sentence")
+                problems.append("no sentence ends")
+            if length > MAX_SENTENCE_WORDS:
+                problems.append(f"{length:.0f} words a sentence")
             if long:
-                found.append(f"{long:.0%} of the words are very long")
-            return ", ".join(found) or "varied words in sentences"
+                problems.append(f"{long:.0%} of the words are very long")
+            return ", ".join(problems) or "varied words in sentences"
 
         def details(index: int) -> Mapping[str, Any]:
             return {

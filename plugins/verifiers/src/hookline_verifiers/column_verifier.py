@@ -1,4 +1,4 @@
-"""What the four verifiers share: they judge a whole batch by its feature table, and one response as a batch of one."""
+"""The base of the four verifiers: verifies a whole batch from its feature table, and one response as a batch of one."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport, hookim
 __all__ = ["ColumnVerifier", "Phrases", "VerifierOptions", "quoted", "read_word_list"]
 
 Phrases = tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)], ...]
-"""Words or phrases of the user's, none of them empty."""
+"""Words or phrases from the user's config, none of them empty."""
 
 
 class VerifierOptions(BaseModel):
-    """The options that every verifier has."""
+    """Options of every verifier."""
 
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    """Its part in the combined score. With 0 it is shown in the details and decides nothing."""
+    """Its weight in the combined score. With 0 it only appears in the details."""
 
 
 class ColumnVerifier(TextVerifier):
-    """A verifier whose verdict is arithmetic on the columns of a feature table."""
+    """A verifier that computes its reports from the columns of a feature table."""
 
-    # Going on without a verifier would let pass what it has not seen.
+    # Without a failed verifier, responses would pass unchecked.
     critical = True
 
     def __init__(self, options: VerifierOptions) -> None:
@@ -36,10 +36,10 @@ class ColumnVerifier(TextVerifier):
 
     @abstractmethod
     def judge(self, features: FeatureTable) -> ReportColumn:
-        """The reports on all responses of a batch."""
+        """The reports of all responses of a batch."""
 
     def verify(self, prompt: str, response: str) -> VerificationReport:
-        """Judge one response."""
+        """Verify one response."""
         return self.judge(FeatureTable.of(EpisodeBatch([Episode(prompt, response)]), [self]))[0]
 
     @hookimpl
@@ -53,6 +53,6 @@ def read_word_list(name: str) -> str:
 
 
 def quoted(phrases: list[str]) -> str:
-    """Up to five phrases as a message shows them."""
+    """Up to five phrases in quotes, for a message."""
     shown = "', '".join(phrases[:5])
     return f"'{shown}' and {len(phrases) - 5} more" if len(phrases) > 5 else f"'{shown}'"

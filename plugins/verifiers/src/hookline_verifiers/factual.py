@@ -1,4 +1,4 @@
-"""How a response claims facts. It knows none: it weighs sweeping claims against signs of support."""
+"""Checks whether sweeping claims in a response come with support. It does not check facts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ CLAIM_COST: Final = 0.35
 
 
 class Options(VerifierOptions):
-    """The word lists come with the plugin; phrases can be added to them and taken from them."""
+    """Phrases to add to the built-in word lists, and phrases to remove."""
 
     claims: Phrases = ()
     """More phrases that claim too much."""
     support: Phrases = ()
     """More phrases that give a source or a reason."""
     allow: Phrases = ()
-    """Phrases of either list that are not to count."""
+    """Phrases to remove from both lists."""
 
 
 class FactualVerifier(ColumnVerifier):
-    """PASS when every sweeping claim is outweighed by support, WARNING for one that is not, FAIL for more."""
+    """PASS if there are no more claims than phrases of support, WARNING for one more, FAIL for two or more."""
 
     name = "factual"
 

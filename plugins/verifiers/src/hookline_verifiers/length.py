@@ -1,4 +1,4 @@
-"""Whether a response is neither too short nor too long."""
+"""Checks the length of a response."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Options(VerifierOptions):
 
 
 class LengthVerifier(ColumnVerifier):
-    """PASS within the bounds; a WARNING down to half of the minimum and up to twice the maximum; else FAIL.
+    """PASS within the bounds, WARNING down to half the minimum and up to twice the maximum, else FAIL.
 
     An episode whose metadata has a `target_length` below the minimum may be as short as that.
     """
@@ -38,38 +38,38 @@ class LengthVerifier(ColumnVerifier):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._least = options.min_length
-        self._most = options.max_length
+        self._min = options.min_length
+        self._max = options.max_length
 
     @hookimpl
     def verify_episodes(self, batch: EpisodeBatch) -> Mapping[str, ReportColumn]:
-        return {self.name: self._judge(FeatureTable.of(batch, [self]), self._least_of_each(batch))}
+        return {self.name: self._judge(FeatureTable.of(batch, [self]), self._minimums(batch))}
 
     def judge(self, features: FeatureTable) -> ReportColumn:
-        return self._judge(features, np.full(len(features), float(self._least)))
+        return self._judge(features, np.full(len(features), float(self._min)))
 
-    def _least_of_each(self, batch: EpisodeBatch) -> Column:
-        least = np.full(len(batch), float(self._least))
+    def _minimums(self, batch: EpisodeBatch) -> Column:
+        minimum = np.full(len(batch), float(self._min))
         for index, episode in enumerate(batch.episodes):
             if episode.metadata and "target_length" in episode.metadata:
-                least[index] = min(least[index], episode.metadata["target_length"])
-        return least
+                minimum[index] = min(minimum[index], episode.metadata["target_length"])
+        return minimum
 
-    def _judge(self, features: FeatureTable, least: Column) -> ReportColumn:
+    def _judge(self, features: FeatureTable, minimum: Column) -> ReportColumn:
         words = features.words
-        from_below = words / np.maximum(least, 1.0)
-        from_above = self._most / np.maximum(words, 1.0)
-        within = (words >= least) & (words <= self._most)
+        from_below = words / np.maximum(minimum, 1.0)
+        from_above = self._max / np.maximum(words, 1.0)
+        within = (words >= minimum) & (words <= self._max)
         scores = np.where(within, 1.0, np.minimum(np.minimum(from_below, from_above), 1.0))
 
         def message(index: int) -> str:
             count = int(words[index])
             found = f"{count} word{'' if count == 1 else 's'}"
-            if count < least[index]:
-                return f"{found}, fewer than {least[index]:g}"
-            return f"{found}, more than {self._most}" if count > self._most else found
+            if count < minimum[index]:
+                return f"{found}, fewer than {minimum[index]:g}"
+            return f"{found}, more than {self._max}" if count > self._max else found
 
         def details(index: int) -> Mapping[str, Any]:
-            return {"words": int(words[index]), "min_length": int(least[index]), "max_length": self._most}
+            return {"words": int(words[index]), "min_length": int(minimum[index]), "max_length": self._max}
 
         return ReportColumn(scores, grades(scores, pass_from=1.0, warn_from=0.5), message=message, details=details)

@@ -1,4 +1,4 @@
-"""Whether a response insults, threatens or swears, by lists of words and phrases."""
+"""Checks a response for insults, threats and swearing, by lists of words and phrases."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ RUDE_COST: Final = 0.3
 
 
 class Options(VerifierOptions):
-    """The word lists come with the plugin; phrases can be added to them and taken from them."""
+    """Phrases to add to the built-in word lists, and phrases to remove."""
 
     severe: Phrases = ()
-    """More phrases of which one is enough to fail."""
+    """More phrases, of which one is a FAIL."""
     rude: Phrases = ()
-    """More phrases that warn when used once."""
+    """More phrases, of which one is a WARNING."""
     allow: Phrases = ()
-    """Phrases of either list that are not to count."""
+    """Phrases to remove from both lists."""
 
 
 class ToxicityVerifier(ColumnVerifier):
-    """PASS without any listed phrase, WARNING for a rude one, FAIL for a severe one or several rude ones."""
+    """PASS without a listed phrase, WARNING for one rude phrase, FAIL for a severe one or several rude ones."""
 
     name = "toxicity"
 
@@ -47,12 +47,12 @@ class ToxicityVerifier(ColumnVerifier):
         find_severe, find_rude = features.finder(self._severe), features.finder(self._rude)
 
         def message(index: int) -> str:
-            found = []
+            problems = []
             if severe.item(index):
-                found.append(f"severe language ({quoted(find_severe(index))})")
+                problems.append(f"severe language ({quoted(find_severe(index))})")
             if rude.item(index):
-                found.append(f"rude language ({quoted(find_rude(index))})")
-            return " and ".join(found) or "no toxic language"
+                problems.append(f"rude language ({quoted(find_rude(index))})")
+            return " and ".join(problems) or "no toxic language"
 
         def details(index: int) -> Mapping[str, Any]:
             return {

@@ -1,4 +1,4 @@
-"""`JaxEngine`: text from a `TransformerPolicy`. Prompts are read at once, then tokens sampled inside one scan."""
+"""`JaxEngine`: text from a policy with a JAX forward. Prompts are read at once, then tokens sampled inside one scan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hookline.policies import TransformerPolicy, to_jax, transformer_jax
+from hookline.policies import to_jax
+from hookline.policies.protocol import JaxTextPolicy
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.engines.engine import Generated
 
@@ -27,7 +28,7 @@ NEVER: Final = -1
 class JaxEngine:
     """Prefills each prompt once for all of its samples, and decodes them with a key-value cache, compiled."""
 
-    def __init__(self, policy: TransformerPolicy) -> None:
+    def __init__(self, policy: JaxTextPolicy) -> None:
         self._policy = policy
         self._weights: Mapping[str, jax.Array] = {}
         self.context = policy.context
@@ -82,7 +83,7 @@ class _Sampled(NamedTuple):
 
 @partial(jax.jit, static_argnames=("policy", "samples", "new_tokens", "stop", "top_k", "greedy"))
 def _sample(
-    policy: TransformerPolicy,
+    policy: JaxTextPolicy,
     weights: Mapping[str, Any],
     prompts: jax.Array,
     prompt_valid: jax.Array,
@@ -99,7 +100,7 @@ def _sample(
     """:param prompts: (prompts, length) tokens, padded on the left."""
     length = prompts.shape[1]
     # The last token is not read again.
-    read = transformer_jax.prefill(policy, weights, prompts, prompt_valid, slots=length + new_tokens - 1)
+    read = policy.jax_prefill(weights, prompts, prompt_valid, slots=length + new_tokens - 1)
     logits, cache = jax.tree.map(lambda array: jnp.repeat(array, samples, axis=0), read)
     position = jnp.repeat(prompt_valid.sum(axis=1), samples)
     batch = prompts.shape[0] * samples
@@ -125,7 +126,7 @@ def _sample(
         logits, cache, position, ended = carry
         index, noise = xs
         written = write(logits, noise, ended)
-        logits, cache = transformer_jax.decode(policy, weights, written.tokens, position, length + index, cache)
+        logits, cache = policy.jax_decode(weights, written.tokens, position, length + index, cache)
         return (logits, cache, position + 1, ended | (written.tokens == stop)), written
 
     start = (logits, cache, position, jnp.zeros(batch, bool))

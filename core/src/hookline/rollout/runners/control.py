@@ -1,4 +1,4 @@
-"""What runners of control environments share: the arrays of a rollout, recorded episodes, the check of a policy."""
+"""What runners of control environments share: the arrays of a rollout, and recorded episodes."""
 
 from __future__ import annotations
 
@@ -7,28 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hookline.policies import MLPPolicy
 from hookline.rollout.environments.outcomes import shortened
-from hookline.rollout.errors import LessonError, RolloutError
+from hookline.rollout.errors import LessonError
 from hookline_hookspecs import Episode, Rollout
 
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["MOST_FRAMES", "EpisodeRecorder", "check_control_policy", "control_rollout", "played_episode"]
-
-
-def check_control_policy(lesson_id: str, environment: str, policy: Any, needed: MLPPolicy) -> None:
-    """Raise an error that says what the environment needs and what the policy has."""
-    where = f"lesson {lesson_id!r}: environment {environment!r}"
-    if not isinstance(policy, MLPPolicy):
-        raise RolloutError(f"{where} needs an MLPPolicy, not a {type(policy).__name__}")
-    if policy.observation_size != needed.observation_size:
-        raise RolloutError(
-            f"{where} gives observations of size {needed.observation_size}, the policy takes {policy.observation_size}"
-        )
-    if type(policy.actions) is not type(needed.actions) or policy.action_outputs != needed.action_outputs:
-        raise RolloutError(f"{where} has the actions {needed.actions}, the policy has {policy.actions}")
+__all__ = ["MOST_FRAMES", "EpisodeRecorder", "control_rollout", "played_episode"]
 
 
 MOST_FRAMES: Final = 64

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from hookline.policies import Continuous, MLPPolicy, mlp_jax
+from hookline.policies import MLPPolicy
+from hookline.policies.actions import Discrete, outputs_for
+from hookline.policies.protocol import Actor
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.gymnasium_env import (
     Factory,
@@ -21,9 +21,10 @@ from hookline.rollout.environments.gymnasium_env import (
 )
 from hookline.rollout.environments.outcomes import STOPS, attributed, checked_reward, raised
 from hookline.rollout.errors import LessonError
-from hookline.rollout.runners.control import EpisodeRecorder, check_control_policy, control_rollout, played_episode
+from hookline.rollout.rng import seed_of
+from hookline.rollout.runners.control import EpisodeRecorder, control_rollout, played_episode
 from hookline.rollout.runners.jax_runner import EVALUATION_STEP_LIMIT
-from hookline.rollout.runners.jax_scan import next_values_of
+from hookline.rollout.runners.runner import Weights
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["GymnasiumRunner"]
@@ -86,6 +87,9 @@ class EnvironmentCopy:
 class GymnasiumRunner:
     """Keeps copies of an environment, and steps them in turn."""
 
+    plays_text = False
+    _actor: Actor
+
     def __init__(self, lesson: Lesson, name: str, factory: Factory, copies: int, steps: int) -> None:
         self._lesson = lesson
         self._name = name
@@ -93,25 +97,25 @@ class GymnasiumRunner:
         self._steps = steps
         self._copies = [EnvironmentCopy(lesson, name, factory, index) for index in range(copies)]
         self._obs: np.ndarray | None = None
-        self._policy = self.default_policy()
 
     def default_policy(self) -> MLPPolicy:
         return MLPPolicy(self._copies[0].observation_size, self._copies[0].actions)
 
-    def check_policy(self, policy: Any) -> None:
-        check_control_policy(self._lesson.lesson_id, self._name, policy, self.default_policy())
-        self._policy = policy
+    def use_actor(self, actor: Actor) -> None:
+        where = f"lesson {self._lesson.lesson_id!r}: environment {self._name!r}"
+        actor.check(where, self._copies[0].observation_size, self._copies[0].actions)
+        self._actor = actor
 
-    def rollout(self, weights: Mapping[str, Any], key: jax.Array, version: int) -> Rollout:
-        start_key, noise_key = jax.random.split(key)
+    def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
+        start_key, action_key = jax.random.split(key)
         obs = _reset_all(self._copies, start_key) if self._obs is None else self._obs
         self._obs = None  # an environment that raises leaves the others in mid-air: all start anew
         batch, steps = len(self._copies), self._steps
-        noise = np.asarray(mlp_jax.noise(self._policy, noise_key, (steps, batch)))
-        arrays = _empty_arrays(self._policy, steps, batch)
+        act = self._actor.playing(weights, seed_of(action_key))
+        arrays = _empty_arrays(self._copies[0], steps, batch)
         arrays["returns"], arrays["lengths"] = np.empty((steps, batch), np.float32), np.empty((steps, batch), np.int32)
         for t in range(steps):
-            actions = np.asarray(_act(self._policy, weights, obs, noise[t]))
+            actions = act(obs)
             arrays["obs"][t], arrays["actions"][t] = obs, actions
             outcomes = [copy.step(action) for copy, action in zip(self._copies, actions, strict=True)]
             # Whole rows at a time: an array takes single numbers more slowly than an environment makes them.
@@ -124,11 +128,11 @@ class GymnasiumRunner:
                 obs[i] = self._copies[i].reset()
         self._obs = obs
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
-        arrays |= {k: np.array(v) for k, v in _judge(self._policy, weights, arrays, obs).items()}
+        arrays |= self._actor.logprobs_and_values(weights, arrays, obs)
         del arrays["final_obs"]
         return control_rollout(self._lesson.lesson_id, version, self._name, arrays, returns, lengths)
 
-    def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
+    def evaluate(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         """Plays on environments of its own, a few at a time; those of the rollouts are not disturbed."""
         copies = [
             EnvironmentCopy(self._lesson, self._name, self._factory, index)
@@ -150,20 +154,19 @@ class GymnasiumRunner:
     def _play_round(
         self,
         copies: Sequence[EnvironmentCopy],
-        weights: Mapping[str, Any],
+        weights: Weights,
         key: jax.Array,
         greedy: bool,
         recorders: Sequence[EpisodeRecorder],
     ) -> list[Episode]:
         """One episode of each copy; those of the first ones are recorded."""
-        key, start_key = jax.random.split(key)
+        start_key, action_key = jax.random.split(key)
         obs = _reset_all(copies, start_key)
+        act = self._actor.playing(weights, None if greedy else seed_of(action_key))
         playing = list(range(len(copies)))
         cut = [False] * len(copies)
         for _ in range(EVALUATION_STEP_LIMIT):
-            key, noise_key = jax.random.split(key)
-            noise = None if greedy else mlp_jax.noise(self._policy, noise_key, (len(copies),))
-            actions = np.asarray(_act(self._policy, weights, obs, noise))
+            actions = act(obs)
             for i in playing.copy():
                 if i < len(recorders):
                     with attributed(f"{copies[i].where()}, render"):
@@ -205,36 +208,14 @@ def _reset_all(copies: Sequence[EnvironmentCopy], key: jax.Array) -> np.ndarray:
     return np.stack([copy.reset(seed) for copy, seed in zip(copies, seeds, strict=True)])
 
 
-def _empty_arrays(policy: MLPPolicy, steps: int, batch: int) -> dict[str, np.ndarray]:
-    continuous = isinstance(policy.actions, Continuous)
-    action_shape = (policy.action_outputs,) if continuous else ()
+def _empty_arrays(like: EnvironmentCopy, steps: int, batch: int) -> dict[str, np.ndarray]:
+    discrete = isinstance(like.actions, Discrete)
+    action_shape = () if discrete else (outputs_for(like.actions),)
     return {
-        "obs": np.empty((steps, batch, policy.observation_size), np.float32),
-        "actions": np.empty((steps, batch, *action_shape), np.float32 if continuous else np.int32),
+        "obs": np.empty((steps, batch, like.observation_size), np.float32),
+        "actions": np.empty((steps, batch, *action_shape), np.int32 if discrete else np.float32),
         "rewards": np.empty((steps, batch), np.float32),
         "terminated": np.empty((steps, batch), bool),
         "truncated": np.empty((steps, batch), bool),
-        "final_obs": np.empty((steps, batch, policy.observation_size), np.float32),
-    }
-
-
-@partial(jax.jit, static_argnames="policy")
-def _act(policy: MLPPolicy, weights: Mapping[str, Any], obs: jax.Array, noise: jax.Array | None) -> jax.Array:
-    outputs = mlp_jax.actor(policy, weights, obs)
-    return mlp_jax.greedy(policy, outputs) if noise is None else mlp_jax.choose(policy, weights, outputs, noise)
-
-
-@partial(jax.jit, static_argnames="policy")
-def _judge(
-    policy: MLPPolicy, weights: Mapping[str, Any], arrays: Mapping[str, jax.Array], last_obs: jax.Array
-) -> dict[str, jax.Array]:
-    """Log-probabilities and values of a whole rollout."""
-    outputs = mlp_jax.actor(policy, weights, arrays["obs"])
-    values = mlp_jax.critic(policy, weights, jnp.concatenate([arrays["obs"], last_obs[None]]))
-    return {
-        "logprobs": mlp_jax.log_prob(policy, weights, outputs, arrays["actions"]),
-        "values": values[:-1],
-        "next_values": next_values_of(
-            policy, weights, values[1:], arrays["final_obs"], arrays["terminated"], arrays["truncated"]
-        ),
+        "final_obs": np.empty((steps, batch, like.observation_size), np.float32),
     }

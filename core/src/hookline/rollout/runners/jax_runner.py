@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -10,28 +10,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hookline.policies import Discrete, MLPPolicy, mlp_jax
+from hookline.policies import Discrete, MLPPolicy, actions_jax
+from hookline.policies.protocol import Actor, JaxControlPolicy
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 from hookline.rollout.environments.outcomes import attributed, shortened
 from hookline.rollout.errors import LessonError, RolloutError
-from hookline.rollout.runners.control import check_control_policy, control_rollout, played_episode
+from hookline.rollout.rng import seed_of
+from hookline.rollout.runners.control import control_rollout, played_episode
 from hookline.rollout.runners.jax_scan import (
     Copies,
     committed,
     scan_rollout,
     start_copies,
+    step_copies,
     with_time_limit,
     within_bounds,
 )
+from hookline.rollout.runners.runner import Weights
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
-__all__ = ["EVALUATION_STEP_LIMIT", "JaxRunner", "Played", "play_episodes"]
+__all__ = ["EVALUATION_STEP_LIMIT", "STRETCH", "JaxRunner", "Played", "play_episodes", "play_scanned", "play_stepwise"]
 
 STRETCH: Final = 128
 """Steps of one scan."""
 START: Final = 2**32 - 1
 """What the states that episodes start from are drawn with; a stretch is drawn with its number."""
+ACTIONS: Final = 2**32 - 2
+"""What actions are drawn with where they come from elsewhere."""
 
 
 class Played(NamedTuple):
@@ -57,36 +63,22 @@ class Playing(NamedTuple):
     faulty_at: jax.Array
 
 
+PlayOn = Callable[[Playing, np.uint32], tuple[Playing, dict[str, jax.Array]]]
+"""Plays some more steps, given their number; returns where they led to, and what happened in them."""
+
+
 def play_episodes(
-    environment: JaxEnvironment,
-    policy: MLPPolicy,
-    weights: Mapping[str, Any],
-    key: jax.Array,
-    *,
-    episodes: int,
-    recorded: int = 0,
-    max_episode_steps: int | None,
-    step_limit: int,
-    greedy: bool,
+    environment: JaxEnvironment, key: jax.Array, play_on: PlayOn, *, episodes: int, stretch: int, step_limit: int
 ) -> Played:
     """Play so many episodes until all have ended, or for about `step_limit` steps.
 
-    :param recorded: of how many to keep observations, actions and rewards.
+    :param play_on: `play_scanned` or `play_stepwise` with all that they need besides.
+    :param stretch: how many steps one call of it takes.
     """
     playing = committed(_start(environment, key, episodes))
     records: list[dict[str, jax.Array]] = []
-    while len(records) * STRETCH < step_limit and not np.asarray(playing.ended).all():
-        playing, record = _play_on(
-            environment,
-            policy,
-            weights,
-            playing,
-            key,
-            np.uint32(len(records)),
-            recorded=recorded,
-            max_episode_steps=max_episode_steps,
-            greedy=greedy,
-        )
+    while len(records) * stretch < step_limit and not np.asarray(playing.ended).all():
+        playing, record = play_on(playing, np.uint32(len(records)))
         records.append(record)
     copies, terminated, ended, faulty_at = jax.device_get(playing)
     whole = {name: np.concatenate([np.asarray(own[name]) for own in records]) for name in records[0]}
@@ -101,43 +93,93 @@ def _start(environment: JaxEnvironment, key: jax.Array, episodes: int) -> Playin
 
 
 @partial(jax.jit, static_argnames=("environment", "policy", "recorded", "max_episode_steps", "greedy"))
-def _play_on(
-    environment: JaxEnvironment,
-    policy: MLPPolicy,
-    weights: Mapping[str, Any],
+def play_scanned(
     playing: Playing,
-    key: jax.Array,
     stretch: np.uint32,
     *,
-    recorded: int,
+    environment: JaxEnvironment,
+    policy: JaxControlPolicy,
+    weights: Mapping[str, Any],
+    key: jax.Array,
+    recorded: int = 0,
     max_episode_steps: int | None,
     greedy: bool,
 ) -> tuple[Playing, dict[str, jax.Array]]:
-    """Take one stretch of steps; returns where it led to, and what happened in the first episodes."""
+    """Take `STRETCH` steps with the policy compiled in.
+
+    :param recorded: of how many episodes to keep observations, actions and rewards.
+    """
     episodes = playing.ended.shape[0]
     # In here, as all that is drawn: each call of JAX from Python costs more than the drawing.
     noise_key, step_key = jax.random.split(jax.random.fold_in(key, stretch))
-    noise = None if greedy else mlp_jax.noise(policy, noise_key, (STRETCH, episodes))
+    noise = None if greedy else actions_jax.noise(policy.actions, noise_key, (STRETCH, episodes))
     step_keys = jax.random.split(step_key, (STRETCH, episodes))
 
     def step(playing: Playing, chance: tuple[Any, jax.Array]) -> tuple[Playing, dict[str, jax.Array]]:
-        copies, terminated, ended, faulty_at = playing
         noise, keys = chance
-        outputs = mlp_jax.actor(policy, weights, copies.obs)
-        action = mlp_jax.greedy(policy, outputs) if greedy else mlp_jax.choose(policy, weights, outputs, noise)
-        after = jax.vmap(environment.step)(keys, copies.state, within_bounds(policy.actions, action))
-        lengths = copies.lengths + ~ended
-        after = with_time_limit(after, lengths, max_episode_steps)
-        returns = copies.returns + jnp.where(ended, 0.0, after.reward)
-        happened = {"obs": copies.obs, "actions": action, "rewards": after.reward}
-        finite = jnp.isfinite(after.reward) & jnp.isfinite(copies.obs).all(axis=-1)
-        faulty_at = jnp.where(finite | ended | (faulty_at >= 0), faulty_at, lengths - 1)
-        terminated = jnp.where(ended, terminated, after.terminated)
-        ended = ended | after.terminated | after.truncated
-        played = Playing(Copies(after.state, after.obs, returns, lengths), terminated, ended, faulty_at)
-        return played, {name: array[:recorded] for name, array in happened.items()}
+        outputs, _ = policy.jax_forward(weights, playing.copies.obs)
+        if greedy:
+            action = actions_jax.greedy(policy.actions, outputs)
+        else:
+            action = actions_jax.choose(policy.actions, weights, outputs, noise)
+        return _play_step(environment, playing, action, keys, recorded, max_episode_steps)
 
     return jax.lax.scan(step, playing, (noise, step_keys))
+
+
+def play_stepwise(
+    playing: Playing,
+    number: np.uint32,
+    *,
+    environment: JaxEnvironment,
+    act: Callable[[np.ndarray], np.ndarray],
+    key: jax.Array,
+    recorded: int = 0,
+    max_episode_steps: int | None,
+) -> tuple[Playing, dict[str, jax.Array]]:
+    """Take one step, with actions from elsewhere."""
+    action = act(np.asarray(playing.copies.obs))
+    taken: tuple[Playing, dict[str, jax.Array]] = _step_once(
+        environment, playing, action, key, number, recorded, max_episode_steps
+    )
+    return taken
+
+
+@partial(jax.jit, static_argnames=("environment", "recorded", "max_episode_steps"))
+def _step_once(
+    environment: JaxEnvironment,
+    playing: Playing,
+    action: jax.Array,
+    key: jax.Array,
+    number: np.uint32,
+    recorded: int,
+    max_episode_steps: int | None,
+) -> tuple[Playing, dict[str, jax.Array]]:
+    keys = jax.random.split(jax.random.fold_in(key, number), playing.ended.shape[0])
+    playing, happened = _play_step(environment, playing, action, keys, recorded, max_episode_steps)
+    return playing, {name: array[None] for name, array in happened.items()}
+
+
+def _play_step(
+    environment: JaxEnvironment,
+    playing: Playing,
+    action: jax.Array,
+    keys: jax.Array,
+    recorded: int,
+    max_episode_steps: int | None,
+) -> tuple[Playing, dict[str, jax.Array]]:
+    copies, terminated, ended, faulty_at = playing
+    after = jax.vmap(environment.step)(keys, copies.state, within_bounds(environment.actions, action))
+    lengths = copies.lengths + ~ended
+    after = with_time_limit(after, lengths, max_episode_steps)
+    returns = copies.returns + jnp.where(ended, 0.0, after.reward)
+    happened = {"obs": copies.obs, "actions": action, "rewards": after.reward}
+    finite = jnp.isfinite(after.reward) & jnp.isfinite(copies.obs).all(axis=-1)
+    faulty_at = jnp.where(finite | ended | (faulty_at >= 0), faulty_at, lengths - 1)
+    terminated = jnp.where(ended, terminated, after.terminated)
+    ended = ended | after.terminated | after.truncated
+    played = Playing(Copies(after.state, after.obs, returns, lengths), terminated, ended, faulty_at)
+    return played, {name: array[:recorded] for name, array in happened.items()}
 
 
 EVALUATION_STEP_LIMIT: Final = 100_000
@@ -145,7 +187,13 @@ EVALUATION_STEP_LIMIT: Final = 100_000
 
 
 class JaxRunner:
-    """Keeps copies of an environment, and scans them."""
+    """Keeps copies of an environment. It scans them where the policy has a JAX forward, else steps all of them at once.
+
+    Either way their state can be saved.
+    """
+
+    plays_text = False
+    _actor: Actor
 
     def __init__(self, lesson: Lesson, environment: JaxEnvironment, copies: int, steps: int) -> None:
         self._lesson = lesson
@@ -155,46 +203,66 @@ class JaxRunner:
         self._copies: Copies | None = None
         self._where = f"lesson {lesson.lesson_id!r}: environment {environment.name!r}"
         _check_shapes(environment, self._where)
-        self._policy = self.default_policy()
 
     def default_policy(self) -> MLPPolicy:
         return MLPPolicy(self._environment.observation_size, self._environment.actions)
 
-    def check_policy(self, policy: Any) -> None:
-        check_control_policy(self._lesson.lesson_id, self._environment.name, policy, self.default_policy())
-        self._policy = policy
+    def use_actor(self, actor: Actor) -> None:
+        actor.check(self._where, self._environment.observation_size, self._environment.actions)
+        self._actor = actor
 
-    def rollout(self, weights: Mapping[str, Any], key: jax.Array, version: int) -> Rollout:
+    def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
         start_key, scan_key = jax.random.split(key)
         with attributed(f"{self._where}, in a rollout"):
             if self._copies is None:
                 self._copies = committed(start_copies(self._environment, start_key, self._batch))
-            self._copies, record = scan_rollout(
-                self._environment,
-                self._policy,
-                weights,
-                self._copies,
-                scan_key,
-                steps=self._steps,
-                max_episode_steps=self._lesson.max_episode_steps,
-            )
+            play = self._scan if self._actor.jax_policy is not None else self._step_by_step
+            self._copies, record = play(self._copies, weights, scan_key)
         # Copies of their own memory: torch and MLX may write into what they take over.
         arrays = {name: np.array(array) for name, array in record.items()}
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         return control_rollout(self._lesson.lesson_id, version, self._environment.name, arrays, returns, lengths)
 
-    def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
+    def _scan(self, copies: Copies, weights: Weights, key: jax.Array) -> tuple[Copies, Mapping[str, Any]]:
+        scanned: tuple[Copies, dict[str, Any]] = scan_rollout(
+            self._environment,
+            self._actor.jax_policy,
+            weights,
+            copies,
+            key,
+            steps=self._steps,
+            max_episode_steps=self._lesson.max_episode_steps,
+        )
+        return scanned
+
+    def _step_by_step(self, copies: Copies, weights: Weights, key: jax.Array) -> tuple[Copies, Mapping[str, Any]]:
+        action_key, step_key = jax.random.split(key)
+        act = self._actor.playing(weights, seed_of(action_key))
+        steps: list[dict[str, Any]] = []
+        for number in range(self._steps):
+            copies, happened = step_copies(
+                self._environment,
+                copies,
+                act(np.asarray(copies.obs)),
+                step_key,
+                np.uint32(number),
+                max_episode_steps=self._lesson.max_episode_steps,
+            )
+            steps.append(happened)
+        record = {name: np.stack([np.asarray(own[name]) for own in steps]) for name in steps[0]}
+        record |= self._actor.logprobs_and_values(weights, record, np.asarray(copies.obs))
+        del record["final_obs"]
+        return copies, record
+
+    def evaluate(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         with attributed(f"{self._where}, in an evaluation"):
             played = play_episodes(
                 self._environment,
-                self._policy,
-                weights,
                 key,
+                self._play_on(weights, key, asked),
                 episodes=asked.n_examples,
-                recorded=min(asked.replays, asked.n_examples),
-                max_episode_steps=self._lesson.max_episode_steps,
+                stretch=1 if self._actor.jax_policy is None else STRETCH,
                 step_limit=EVALUATION_STEP_LIMIT,
-                greedy=asked.greedy,
             )
         if (played.faulty_at >= 0).any():
             first = int(np.argmax(played.faulty_at >= 0))
@@ -217,6 +285,19 @@ class JaxRunner:
             length = episode.metadata["length"]
             episode.arrays.update({name: array[:length, index].copy() for name, array in played.record.items()})
         return episodes
+
+    def _play_on(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> PlayOn:
+        common: dict[str, Any] = {
+            "environment": self._environment,
+            "key": key,
+            "recorded": min(asked.replays, asked.n_examples),
+            "max_episode_steps": self._lesson.max_episode_steps,
+        }
+        policy = self._actor.jax_policy
+        if policy is not None:
+            return partial(play_scanned, **common, policy=policy, weights=weights, greedy=asked.greedy)
+        seed = None if asked.greedy else seed_of(jax.random.fold_in(key, ACTIONS))
+        return partial(play_stepwise, **common, act=self._actor.playing(weights, seed))
 
     def state_dict(self) -> dict[str, Any] | None:
         if self._copies is None:

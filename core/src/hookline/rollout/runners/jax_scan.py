@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from hookline.policies import mlp_jax
+from hookline.policies import actions_jax
 from hookline.policies.actions import Actions, Continuous
-from hookline.policies.mlp import MLPPolicy
+from hookline.policies.actor_jax import logprobs_and_values
+from hookline.policies.protocol import JaxControlPolicy
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 
-__all__ = ["Copies", "committed", "next_values_of", "scan_rollout", "start_copies", "with_time_limit", "within_bounds"]
+__all__ = ["Copies", "committed", "scan_rollout", "start_copies", "step_copies", "with_time_limit", "within_bounds"]
 
 Weights = Mapping[str, Any]
 T = TypeVar("T")
@@ -45,7 +46,7 @@ def committed(tree: T) -> T:
 @partial(jax.jit, static_argnames=("environment", "policy", "steps", "max_episode_steps"))
 def scan_rollout(
     environment: JaxEnvironment,
-    policy: MLPPolicy,
+    policy: JaxControlPolicy,
     weights: Weights,
     copies: Copies,
     key: jax.Array,
@@ -58,64 +59,66 @@ def scan_rollout(
     noise_key, step_key, reset_key = jax.random.split(key, 3)
     # All chance is drawn in bulk, and with it the states that episodes may start from: in the loop, on a few numbers
     # at a time, a counter-based generator takes longer than policy and environment together.
-    noise = mlp_jax.noise(policy, noise_key, (steps, batch))
+    noise = actions_jax.noise(policy.actions, noise_key, (steps, batch))
     step_keys = jax.random.split(step_key, (steps, batch))
     fresh = jax.vmap(jax.vmap(environment.reset))(jax.random.split(reset_key, (steps, batch)))
 
     def step(copies: Copies, chance: tuple[Any, ...]) -> tuple[Copies, dict[str, jax.Array]]:
-        noise, keys, (fresh_state, fresh_obs) = chance
-        outputs = mlp_jax.actor(policy, weights, copies.obs)
-        action = mlp_jax.choose(policy, weights, outputs, noise)
-        after = jax.vmap(environment.step)(keys, copies.state, within_bounds(policy.actions, action))
-        lengths = copies.lengths + 1
-        after = with_time_limit(after, lengths, max_episode_steps)
-        ended = after.terminated | after.truncated
-        returns = copies.returns + after.reward
-        record = {
-            "obs": copies.obs,
-            "actions": action,
-            "outputs": outputs,
-            "rewards": after.reward,
-            "terminated": after.terminated,
-            "truncated": after.truncated,
-            "final_obs": after.obs,
-            "returns": returns,
-            "lengths": lengths,
-        }
-        state, obs = _where(ended, (fresh_state, fresh_obs), (after.state, after.obs))
-        return Copies(state, obs, jnp.where(ended, 0.0, returns), jnp.where(ended, 0, lengths)), record
+        noise, keys, fresh = chance
+        outputs, _ = policy.jax_forward(weights, copies.obs)
+        action = actions_jax.choose(policy.actions, weights, outputs, noise)
+        copies, record = _advance(environment, copies, action, keys, fresh, max_episode_steps)
+        return copies, {**record, "outputs": outputs}
 
     copies, record = jax.lax.scan(step, copies, (noise, step_keys, fresh))
-    outputs, final_obs = record.pop("outputs"), record.pop("final_obs")
     # In bulk as well: nothing in the loop depends on them.
-    record["logprobs"] = mlp_jax.log_prob(policy, weights, outputs, record["actions"])
-    values = mlp_jax.critic(policy, weights, jnp.concatenate([record["obs"], copies.obs[None]]))
-    record["values"] = values[:-1]
-    record["next_values"] = next_values_of(
-        policy, weights, values[1:], final_obs, record["terminated"], record["truncated"]
-    )
+    record |= logprobs_and_values(policy, weights, record.pop("outputs"), record, copies.obs)
+    del record["final_obs"]
     return copies, record
 
 
-def next_values_of(
-    policy: MLPPolicy,
-    weights: Weights,
-    following: jax.Array,
-    final_obs: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
-) -> jax.Array:
-    """The value of what follows each step: zero after an end, and after a cut the value of where it was cut.
+@partial(jax.jit, static_argnames=("environment", "max_episode_steps"))
+def step_copies(
+    environment: JaxEnvironment,
+    copies: Copies,
+    action: jax.Array,
+    key: jax.Array,
+    step: jax.Array,
+    *,
+    max_episode_steps: int | None,
+) -> tuple[Copies, dict[str, jax.Array]]:
+    """Take one step in every copy with actions from elsewhere. Arrays are (copies,), and the `final_obs` is kept."""
+    batch = copies.obs.shape[0]
+    step_key, reset_key = jax.random.split(jax.random.fold_in(key, step))
+    fresh = jax.vmap(environment.reset)(jax.random.split(reset_key, batch))
+    return _advance(environment, copies, action, jax.random.split(step_key, batch), fresh, max_episode_steps)
 
-    :param following: the value of the observation that came next, which after an end or a cut is a new episode's.
-    """
-    # Cuts are rare, and most rollouts need no second pass of the critic.
-    of_final_obs = jax.lax.cond(
-        (truncated & ~terminated).any(),
-        lambda: mlp_jax.critic(policy, weights, final_obs),
-        lambda: jnp.zeros(following.shape, following.dtype),
-    )
-    return jnp.where(terminated, 0.0, jnp.where(truncated, of_final_obs, following))
+
+def _advance(
+    environment: JaxEnvironment,
+    copies: Copies,
+    action: jax.Array,
+    keys: jax.Array,
+    fresh: tuple[Any, jax.Array],
+    max_episode_steps: int | None,
+) -> tuple[Copies, dict[str, jax.Array]]:
+    after = jax.vmap(environment.step)(keys, copies.state, within_bounds(environment.actions, action))
+    lengths = copies.lengths + 1
+    after = with_time_limit(after, lengths, max_episode_steps)
+    ended = after.terminated | after.truncated
+    returns = copies.returns + after.reward
+    record = {
+        "obs": copies.obs,
+        "actions": action,
+        "rewards": after.reward,
+        "terminated": after.terminated,
+        "truncated": after.truncated,
+        "final_obs": after.obs,
+        "returns": returns,
+        "lengths": lengths,
+    }
+    state, obs = _where(ended, fresh, (after.state, after.obs))
+    return Copies(state, obs, jnp.where(ended, 0.0, returns), jnp.where(ended, 0, lengths)), record
 
 
 def within_bounds(actions: Actions, action: jax.Array) -> jax.Array:

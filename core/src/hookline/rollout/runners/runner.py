@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import jax
 
-    from hookline.policies import MLPPolicy, TransformerPolicy
+    from hookline.policies.protocol import Actor, PolicySpecification
     from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["Runner"]
 
-Weights = Mapping[str, Any]
+Weights = Any
+"""As `Actor.load_weights` gives them."""
 
 
 class Runner(Protocol):
     """Makes rollouts and evaluations of one lesson. What it keeps between rollouts is the state of its environments."""
 
-    def default_policy(self) -> MLPPolicy | TransformerPolicy:
+    plays_text: bool
+    """Whether the policy chooses tokens. Otherwise it chooses actions in an environment."""
+
+    def default_policy(self) -> PolicySpecification:
         """A policy that suits the lesson."""
 
-    def check_policy(self, policy: Any) -> None:
-        """Raise an error when a policy does not suit the lesson."""
+    def use_actor(self, actor: Actor) -> None:
+        """Play with this actor from now on; raise a `PolicyError` when its policy does not suit the lesson."""
 
     def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
         """The next rollout, going on where the last one ended.

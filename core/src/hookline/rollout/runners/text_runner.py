@@ -11,12 +11,13 @@ import jax
 import numpy as np
 
 from hookline.policies import TransformerPolicy
+from hookline.policies.protocol import Actor, JaxTextPolicy, PolicyError, missing_methods
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.engines.engine import RolloutEngine
 from hookline.rollout.engines.jax_engine import JaxEngine
 from hookline.rollout.environments.outcomes import attributed, checked_reward
-from hookline.rollout.errors import LessonError, RolloutError
+from hookline.rollout.errors import LessonError
 from hookline.rollout.text.task import CharacterTokenizer, TextProblem, TextTask
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout, Turn
 
@@ -25,6 +26,8 @@ __all__ = ["TextRunner"]
 
 class TextRunner:
     """Samples responses to the problems of one lesson. It keeps nothing between rollouts."""
+
+    plays_text = True
 
     def __init__(
         self, lesson: Lesson, task: TextTask, tokenizer: CharacterTokenizer, prompts: int, sampling: SamplingConfig
@@ -39,12 +42,16 @@ class TextRunner:
     def default_policy(self) -> TransformerPolicy:
         return TransformerPolicy(vocabulary=self._tokenizer.size)
 
-    def check_policy(self, policy: Any) -> None:
-        where = f"lesson {self._lesson.lesson_id!r}"
-        if not isinstance(policy, TransformerPolicy):
-            raise RolloutError(f"{where} is a text lesson and needs a TransformerPolicy, not a {type(policy).__name__}")
+    def use_actor(self, actor: Actor) -> None:
+        policy, where = actor.policy, f"lesson {self._lesson.lesson_id!r}"
+        missing = missing_methods(policy, JaxTextPolicy)
+        if missing:
+            raise PolicyError(
+                f"{where} is a text lesson and needs a policy with {'() and '.join(missing)}(), and "
+                f"{type(policy).__name__} has none: give a TransformerPolicy, or a specification with a JAX forward"
+            )
         if policy.vocabulary != self._tokenizer.size:
-            raise RolloutError(
+            raise PolicyError(
                 f"{where}: the tokenizer has {self._tokenizer.size} tokens, the policy {policy.vocabulary}"
             )
         self._engine = JaxEngine(policy)

@@ -20,7 +20,8 @@ from hookline.policies.actions import Discrete
 from hookline.policies.mlp_torch import ActorCritic
 from hookline.training.config import OptimizerConfig
 from hookline.training.experience import Experience
-from hookline.training.learner.learner import Batch, Gradient
+from hookline.training.learner.data_parallel import Batch
+from hookline.training.learner.learner import Gradient
 from hookline.training.losses.loss import Loss
 from hookline.training.losses.ppo_actor import PPOActor
 from hookline.training.losses.ppo_critic import PPOCritic

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 
+from hookline.session.opening import number_in_environment
 from hookline.training.config import LearnerConfig, OptimizerConfig
 from hookline.training.errors import NonFiniteLossError, TrainingError
 from hookline.training.experience import Experience
+from hookline.training.learner.data_parallel import Batch, DataParallel, data_parallel
 from hookline.training.learner.optimizers import build_optimizer, scheduled_learning_rate
 from hookline.training.losses.loss import Loss, SharedLossData
 from hookline.training.ranks import Ranks
@@ -25,7 +28,7 @@ from hookline_hookspecs import TrainerState
 
 __all__ = ["Learner", "choose_device"]
 
-Batch = Mapping[str, Tensor]
+Result = TypeVar("Result")
 
 
 class Gradient(NamedTuple):
@@ -59,7 +62,8 @@ class Update(Protocol):
 class Learner:
     """Takes gradient steps with one policy, its losses and its optimizer, on one device.
 
-    :param policy: moved to the device, where it stays.
+    :param policy: moved to the device, where it stays; with `data_parallel = "fsdp2"` a part of it on each rank.
+    :param losses: each is shown the policy as it is here.
     """
 
     def __init__(
@@ -78,10 +82,14 @@ class Learner:
         self.optimizer_config = optimizer
         if config.gradient_checkpointing:
             _enable_gradient_checkpointing(policy)
+        for loss in losses:
+            loss.attach_policy(policy)
+        self._parallel = data_parallel(config.data_parallel, policy, self.ranks)
         by_hand: Update | None = None
         if self.ranks.world_size == 1 and self.device.type == "cpu" and config == LearnerConfig(device=config.device):
             by_hand = _by_hand(policy, losses, optimizer)
-        self._update: Update = by_hand or AutogradUpdate(self.policy, optimizer, config, self.ranks)
+        self._update: Update = by_hand or AutogradUpdate(policy, optimizer, config, self._parallel)
+        self._parallel.attach(self.optimizer)
 
     @property
     def optimizer(self) -> Any:
@@ -93,7 +101,7 @@ class Learner:
         other = copy.copy(self)
         other.losses, other.optimizer_config = losses, optimizer
         if not self._update.takes(losses):
-            other._update = AutogradUpdate(self.policy, optimizer, self.config, self.ranks, self.optimizer)
+            other._update = AutogradUpdate(self.policy, optimizer, self.config, self._parallel, self.optimizer)
         return other
 
     def step(self, batch: Batch | None, state: TrainerState, experience: Experience | None = None) -> dict[str, float]:
@@ -111,21 +119,44 @@ class Learner:
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
             self._update.apply(norm, self.optimizer_config.max_grad_norm)
+            self._parallel.weights_changed()
         return metrics
 
     @torch.no_grad()
     def validate(self, batch: Batch | None, state: TrainerState) -> Tensor:
         """Each loss summed over all ranks' rows or tokens, and how many there are: (2, losses)."""
+        parts = [] if batch is None else [self.to_device(batch)]
+        passes = [*parts, *self._parallel.idle_parts(parts)]
+        found = [self.run(partial(self._sums, part, state)) for part in passes][: len(parts)]
+        return self.ranks.sum(found[0] if found else torch.zeros(2, len(self.losses), device=self.device))
+
+    def _sums(self, batch: Batch, state: TrainerState) -> Tensor:
+        """Each loss summed over a batch, and its count."""
         found = torch.zeros(2, len(self.losses), device=self.device)
-        if batch is not None:
-            shared = SharedLossData(state, self.policy, self.to_device(batch))
-            with autocast(self.device, self.config.precision):
-                for index, loss in enumerate(self.losses):
-                    value = loss.train(shared)
-                    if value is not None:
-                        count = loss.count(shared.batch)
-                        found[0, index], found[1, index] = value * count, count
-        return self.ranks.sum(found)
+        shared = SharedLossData(state, self.policy, batch)
+        with autocast(self.device, self.config.precision):
+            for index, loss in enumerate(self.losses):
+                value = loss.train(shared)
+                if value is not None:
+                    count = loss.count(batch)
+                    found[0, index], found[1, index] = value * count, count
+        return found
+
+    def run(self, compute: Callable[[], Result]) -> Result:
+        """Compute something with the policy. Collective where the policy is in shards, as are the next three."""
+        return self._parallel.run(compute)
+
+    def agree(self) -> None:
+        """Have all ranks begin with the weights of rank 0."""
+        self._parallel.agree()
+
+    def weights(self) -> dict[str, Any]:
+        """The policy's state dict with whole tensors, on every rank."""
+        return self._parallel.weights()
+
+    def gather(self) -> None:
+        """Have the state dicts of policy and optimizer hold whole tensors on rank 0, until the next step."""
+        self._parallel.gather()
 
     def to_device(self, batch: Batch) -> dict[str, Tensor]:
         """The tensors on the learner's device; those that are there already as they are."""
@@ -140,12 +171,12 @@ class AutogradUpdate:
         policy: nn.Module,
         optimizer_config: OptimizerConfig,
         config: LearnerConfig,
-        ranks: Ranks,
+        parallel: DataParallel,
         optimizer: Any | None = None,
     ) -> None:
         self._policy = policy
         self._config = config
-        self._ranks = ranks
+        self._parallel = parallel
         self._parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
         if not self._parameters:
             raise TrainingError(f"the policy, a {type(policy).__name__}, has no parameter that can be trained")
@@ -161,31 +192,38 @@ class AutogradUpdate:
         device = self._parameters[0].device
         self.optimizer.zero_grad()
         parts = [] if batch is None else list(_in_parts(batch, self._config.micro_batch_rows))
-        counts = torch.zeros(max(len(parts), 1), len(losses), device=device)
+        passes = [*parts, *self._parallel.idle_parts(parts)]
+        counts = torch.zeros(len(passes), len(losses), device=device)
         for index, part in enumerate(parts):
             for column, loss in enumerate(losses):
                 counts[index, column] = loss.count(part)
         # Parts and ranks may hold different numbers of tokens: the mean over all is not the mean of their means.
         own_totals = counts.sum(0)
-        totals = self._ranks.sum(own_totals.clone()).clamp(min=1)
+        shares = counts / self._parallel.ranks.sum(own_totals.clone()).clamp(min=1)
+        own_shares = counts / own_totals.clamp(min=1)
         values = torch.zeros(len(losses), device=device)
         stats: dict[str, Tensor] = {}
-        for index, part in enumerate(parts):
-            shared = SharedLossData(state, self._policy, part, experience, minibatch=batch)
+
+        def weighted_sum(index: int) -> Tensor:
+            """What a part adds to the weighted sum of losses."""
+            shared = SharedLossData(state, self._policy, passes[index], experience, minibatch=batch)
             total = torch.zeros((), device=device)
             for column, loss in enumerate(losses):
                 with autocast(device, self._config.precision):
                     value = loss.run_train(shared)
-                share = counts[index, column] / totals[column]
-                total = total + loss.weight * share * value
-                values[column] += share * value.detach()
-                own_share = counts[index, column] / own_totals[column].clamp(min=1)
+                total = total + loss.weight * shares[index, column] * value
+                values[column] += shares[index, column] * value.detach()
                 for name, number in shared.take_stats().items():
-                    stats[name] = stats.get(name, 0) + own_share * number
+                    stats[name] = stats.get(name, 0) + own_shares[index, column] * number
+            return total
+
+        for index in range(len(passes)):
+            total = self._parallel.run(partial(weighted_sum, index))
             if total.requires_grad:
                 total.backward()  # type: ignore[no-untyped-call]
-        self._ranks.sum_gradients(self._parameters)
-        return Gradient(self._ranks.sum(values), get_total_norm(self._gradients()), stats)
+        self._parallel.sum_gradients(self._parameters)
+        values = self._parallel.ranks.sum(values)
+        return Gradient(values, self._parallel.norm(self._gradients()), stats if parts else {})
 
     def apply(self, norm: float | Tensor, max_norm: float | None) -> None:
         if max_norm is not None:
@@ -209,12 +247,19 @@ def choose_device(name: str) -> torch.device:
     """The device that a config names; for `auto` CUDA, else Apple's GPU, else the CPU."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
-        return torch.device(next((kind for kind, is_there in available.items() if is_there), "cpu"))
+        name = next((kind for kind, is_there in available.items() if is_there), "cpu")
     device = torch.device(name)
     if not available.get(device.type, True):
         raise TrainingError(
             f'learner.device is "{name}", and torch finds none on this machine: "auto" takes what there is'
         )
+    return _own_gpu() if device == torch.device("cuda") else device
+
+
+def _own_gpu() -> torch.device:
+    """The GPU of this process among those that torchrun has started on this machine: NCCL wants one for each."""
+    device = torch.device("cuda", number_in_environment("LOCAL_RANK", 0))
+    torch.cuda.set_device(device)
     return device
 
 

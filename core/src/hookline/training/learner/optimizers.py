@@ -34,8 +34,10 @@ def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig)
             f"optimizer.options: {kind.__name__} has no {', '.join(unknown)}; it has {', '.join(known)}"
         )
     options = dict(config.options)
-    if "fused" in known and {p.device.type for p in parameters} <= {"cpu", "cuda", "mps"}:
-        # One kernel for all parameters; torch's own default is a loop over them on a CPU.
+    are_whole = all(type(parameter.data) is torch.Tensor for parameter in parameters)
+    if "fused" in known and are_whole and {p.device.type for p in parameters} <= {"cpu", "cuda", "mps"}:
+        # One kernel for all parameters; torch's own default is a loop over them on a CPU. Not every optimizer has one
+        # for shards (FSDP2).
         options.setdefault("fused", True)
     try:
         optimizer: torch.optim.Optimizer = kind(list(parameters), lr=config.learning_rate, **options)

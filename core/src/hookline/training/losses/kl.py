@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from hookline.policies.forward_torch import control_policy, text_policy
 from hookline.policies.weights import fingerprint
 from hookline.training.errors import ExperienceError, ReferencePolicyError
 from hookline.training.losses.loss import (
@@ -24,7 +25,6 @@ from hookline.training.losses.loss import (
     SharedLossData,
     actions_forward,
     masked_mean,
-    next_token_logprobs,
     tokens_forward,
     trained_tokens,
 )
@@ -70,12 +70,12 @@ class Reference:
 
     @torch.no_grad()
     def token_logprobs(self, batch: Mapping[str, Tensor]) -> Tensor:
-        return next_token_logprobs(self.policy, batch["tokens"], batch["valid"], batch.get("temperature"))
+        policy, temperature = text_policy(self.policy), batch.get("temperature")
+        return policy.token_logprobs(batch["tokens"], batch["valid"], temperature)
 
     @torch.no_grad()
     def action_logprobs(self, batch: Mapping[str, Tensor]) -> Tensor:
-        logprobs: Tensor = self.policy.evaluate_actions(batch["obs"], batch["actions"])[0]
-        return logprobs
+        return control_policy(self.policy).evaluate_actions(batch["obs"], batch["actions"])[0]
 
 
 @dataclass(kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
+from hookline.policies.forward_torch import control_policy, text_policy
 from hookline.training.errors import ExperienceError
 from hookline.training.losses.schedule import LossSchedule, Window
 from hookline_hookspecs import TrainerState
@@ -24,7 +25,6 @@ __all__ = [
     "SharedLossData",
     "actions_forward",
     "masked_mean",
-    "next_token_logprobs",
     "tokens_forward",
     "trained_tokens",
 ]
@@ -206,7 +206,7 @@ def actions_forward(shared: SharedLossData) -> ActionsForward:
     """The policy on the minibatch's observations and actions."""
     forward: ActionsForward | None = shared.get("actions_forward")
     if forward is None:
-        evaluated = shared.policy.evaluate_actions(shared.batch["obs"], shared.batch["actions"])
+        evaluated = control_policy(shared.policy).evaluate_actions(shared.batch["obs"], shared.batch["actions"])
         forward = shared["actions_forward"] = ActionsForward(*evaluated)
     return forward
 
@@ -219,22 +219,11 @@ def tokens_forward(shared: SharedLossData, temperature: Tensor | None = None) ->
     name = "tokens_forward" if temperature is None else "sampling_forward"
     logprobs: Tensor | None = shared.get(name)
     if logprobs is None:
-        logprobs = next_token_logprobs(shared.policy, shared.batch["tokens"], shared.batch["valid"], temperature)
-        shared[name] = logprobs
+        policy, batch = text_policy(shared.policy), shared.batch
+        logprobs = shared[name] = policy.token_logprobs(batch["tokens"], batch["valid"], temperature)
     return logprobs
 
 
 def trained_tokens(batch: Mapping[str, Tensor]) -> Tensor:
     """True for the tokens, all but the first, that are trained on."""
     return batch["loss_mask"][:, 1:]
-
-
-def next_token_logprobs(policy: Any, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
-    """The log-probability of each token but the first, from a policy that has them, or that gives logits of tokens."""
-    if hasattr(policy, "token_logprobs"):
-        logprobs: Tensor = policy.token_logprobs(tokens, valid, temperature)
-        return logprobs
-    logits: Tensor = policy(tokens)[:, :-1]
-    if temperature is not None:
-        logits = logits / temperature[:, None, None]
-    return logits.log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)

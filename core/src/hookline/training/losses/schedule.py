@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal
 
 from hookline.errors import did_you_mean
 from hookline.training.errors import TrainerConfigError
-from hookline_hookspecs import TrainerState
+from hookline_hookspecs import Cycle, Every, Schedule, TrainerState
 
 __all__ = ["LossSchedule", "Window"]
 
@@ -35,14 +36,9 @@ class Window:
         if self.clock not in ("epoch", "step"):
             raise TrainerConfigError(f"{self}: clock must be 'epoch' or 'step'{did_you_mean(self.clock, CLOCKS)}")
 
-    def holds(self, tick: int) -> bool:
-        inside = self.begin <= tick and (self.end is None or tick < self.end)
-        return inside and tick % self.cycle in self.active
-
-    def holds_within(self, first: int, last: int) -> bool:
-        """Whether some tick from `first` to `last`, both inclusive, is one of the window's."""
-        ticks = range(max(first, self.begin), min(last, last if self.end is None else self.end - 1) + 1)
-        return any(map(self.holds, ticks[: self.cycle]))
+    @cached_property
+    def schedule(self) -> Schedule:
+        return Cycle(self.cycle, self.active) & Every(1, self.begin - 1, None if self.end is None else self.end - 1)
 
 
 CLOCKS = ("epoch", "step")
@@ -56,16 +52,14 @@ class LossSchedule:
 
     def applies_now(self, state: TrainerState) -> bool:
         """Whether the loss applies to the gradient step that is about to be taken."""
-        return not self.windows or any(
-            window.holds(state.epoch if window.clock == "epoch" else state.step) for window in self.windows
-        )
+        return self.applies_in_epoch(state, 1)
 
     def applies_in_epoch(self, state: TrainerState, steps: int) -> bool:
         """Whether the loss applies to any of the `steps` gradient steps that follow in this epoch."""
         return not self.windows or any(
-            window.holds(state.epoch)
+            state.epoch in window.schedule
             if window.clock == "epoch"
-            else window.holds_within(state.step, state.step + steps - 1)
+            else window.schedule.is_due(state.step - 1, state.step + steps - 1)
             for window in self.windows
         )
 

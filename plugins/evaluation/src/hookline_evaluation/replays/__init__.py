@@ -1,1 +1,1 @@
-"""Replays: recorded episodes, as JSON Lines for programs and a page for people."""
+"""Replays: recorded episodes, as JSON Lines and as an HTML page."""

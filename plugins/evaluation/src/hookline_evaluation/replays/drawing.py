@@ -1,4 +1,4 @@
-"""Control episodes as pictures in a page: SVG that needs no script."""
+"""Draws control episodes as SVG without scripts: plots of a trajectory, and an animation of CartPole."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ __all__ = ["cartpole_animation", "trajectory_plot"]
 
 WIDTH: Final = 680
 HEIGHT: Final = 42
-"""Of a strip."""
+"""The height of one plot."""
 LABEL: Final = 130
 COLOURS: Final = ("#2b7bba", "#d9822b", "#3a9a5b", "#b8433f", "#7d5ba6", "#8a6d3b", "#c06fa4", "#777777")
-MOST_OBSERVATIONS: Final = 8
-MOST_ACTIONS: Final = 4
-MOST_POINTS: Final = 200
-"""Of a strip."""
+MAX_OBSERVATIONS: Final = 8
+MAX_ACTIONS: Final = 4
+MAX_POINTS: Final = 200
+"""The most points of one plot."""
 
 TRACK: Final = 2.4
-"""How far CartPole's cart may go to either side."""
+"""How far the cart may go to either side in CartPole."""
 SECONDS_PER_STEP: Final = 0.02
 STEPS_PER_FRAME: Final = 2
-"""25 frames a second."""
+"""So 25 frames per second."""
 
 
 def trajectory_plot(observations: Sequence[Any], actions: Sequence[Any], rewards: Sequence[float | None]) -> str:
-    """A strip for each number over the steps of an episode: those observed, the action, and the reward so far."""
-    series = [(f"observation {i}", column) for i, column in enumerate(_columns(observations)[:MOST_OBSERVATIONS])]
-    series += [(f"action {i}", column) for i, column in enumerate(_columns(actions)[:MOST_ACTIONS])]
+    """A plot over the steps of an episode for each observation, each action and the cumulative reward."""
+    series = [(f"observation {i}", column) for i, column in enumerate(_columns(observations)[:MAX_OBSERVATIONS])]
+    series += [(f"action {i}", column) for i, column in enumerate(_columns(actions)[:MAX_ACTIONS])]
     so_far = list(accumulate(reward or 0.0 for reward in rewards))
     strips = [_strip(index, *named) for index, named in enumerate([*series, ("reward so far", so_far)])]
     height = len(strips) * HEIGHT
@@ -43,8 +43,8 @@ def _strip(index: int, name: str, values: Sequence[float | None]) -> str:
     numbers = [value for value in values if value is not None]
     low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     span, last = (high - low) or 1.0, max(len(values) - 1, 1)
-    # Points closer than that are one to the eye, and each takes time that training waits for.
-    stride = 1 + len(values) // MOST_POINTS
+    # More points cannot be seen, and training waits while they are drawn.
+    stride = 1 + len(values) // MAX_POINTS
     points = " ".join(
         f"{WIDTH * step / last:.1f},{HEIGHT - 4 - (HEIGHT - 8) * (value - low) / span:.1f}"
         for step, value in islice(enumerate(values), 0, None, stride)
@@ -61,7 +61,7 @@ def _strip(index: int, name: str, values: Sequence[float | None]) -> str:
 
 
 def cartpole_animation(observations: Sequence[Sequence[float]]) -> str:
-    """The cart and its pole, as they moved, over and over."""
+    """An animation of the cart and its pole, in a loop."""
     scale, ground, pole = 100, 120, 80
     if not observations or len(observations[0]) != 4:
         return ""
@@ -85,5 +85,5 @@ def cartpole_animation(observations: Sequence[Sequence[float]]) -> str:
 
 
 def _columns(rows: Sequence[Any]) -> list[list[Any]]:
-    """The numbers of each row as columns; a row may be a single number."""
+    """Rows as columns. A row may be a single number."""
     return [list(column) for column in zip(*(row if isinstance(row, list) else [row] for row in rows), strict=False)]

@@ -1,4 +1,4 @@
-"""The page of a replay: one file that needs nothing else, runs no script, and escapes all that it shows."""
+"""The HTML page of a replay: one self-contained file, without scripts, in which all text is escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hookline_evaluation.replays.drawing import cartpole_animation, trajectory_p
 
 __all__ = ["replay_page"]
 
-# A response is whatever a policy came up with. Should it ever get past the escaping, nothing would run or be fetched.
+# Responses are untrusted text. Should one get past the escaping, this policy keeps it from running or loading anything.
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 STYLE: Final = """
@@ -32,7 +32,7 @@ svg { max-width: 100%; height: auto; }
 
 
 def replay_page(records: Sequence[Mapping[str, Any]], *, title: str, scores: Mapping[str, float]) -> str:
-    """All of a replay: its scores, the list of its episodes, and each of them."""
+    """The page: scores, a list of the episodes, and each episode."""
     return "".join(
         [
             "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>",
@@ -119,7 +119,7 @@ def _token(token: Mapping[str, Any]) -> str:
 
 
 def _rejected_phrases(verdict: Mapping[str, Any]) -> list[str]:
-    """What verifiers that did not pass the response have quoted from it."""
+    """Phrases of the response that verifiers quote in their reasons not to pass it."""
     phrases: set[str] = set()
     details = verdict.get("details")
     for report in details.values() if isinstance(details, Mapping) else ():
@@ -134,7 +134,7 @@ def _rejected_phrases(verdict: Mapping[str, Any]) -> list[str]:
 def _marked(text: str, phrases: Sequence[str]) -> str:
     if not phrases:
         return escape(text)
-    # Split by a group, so that every second piece is a phrase.
+    # The group in the pattern makes every second piece a phrase.
     pieces = re.split(rf"(?<!\w)({'|'.join(map(re.escape, phrases))})(?!\w)", text, flags=re.IGNORECASE)
     return "".join(f"<mark>{escape(own)}</mark>" if index % 2 else escape(own) for index, own in enumerate(pieces))
 
@@ -146,7 +146,7 @@ def _badge(record: Mapping[str, Any]) -> str:
         return f"<span class='bad'>rejected: {escape(str(verdict.get('reason') or ''))}</span>"
     if result is None:
         return "<span class='good'>accepted</span>" if verdict.get("accepted") else ""
-    # In words, since what is well put need not be right: that is for the reward to say.
+    # Labelled as verification, since a response that passes it can still have a wrong answer and a low reward.
     return f"<span class='{'good' if result == 'pass' else 'bad'}'>verification: {escape(str(result))}</span>"
 
 

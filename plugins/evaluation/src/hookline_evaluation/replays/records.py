@@ -1,14 +1,14 @@
-"""An episode as JSON can hold it: one line of a replay.
+"""An episode as JSON-compatible data: one line of a replay.
 
-lesson, reward              every episode
-group                       the problem that was answered, where there are several samples of one
-prompt, response, reference what was asked, said last and expected
-turns                       [{"role", "text"}], the whole conversation where it has more than a prompt and a response
+lesson, reward              of every episode
+prompt, response, reference of a text episode: the text before the first response, the last response, the answer
+turns                       [{"role", "text"}], the whole conversation if it has more than a prompt and a response
+group                       the number of the problem, shared by its samples
 tokens                      [{"text", "logprob"}], one for each token that the policy sampled
-verdict                     {"accepted", "reason", "result", "score", "message", "details"}, what verification found
+verdict                     {"accepted", "reason", "result", "score", "message", "details"}, the result of verification
 environment, length, truncated, observations, actions, rewards, frames
-                            a control episode; frames are PNG images as data URLs, where the environment drew any
-metadata                    whatever else is known of the episode
+                            of a control episode; frames are PNG images as data URLs, if the environment renders
+metadata                    the rest of the episode's metadata
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ VERDICT: Final = {
     "message": "verification_message",
     "details": "verification_details",
 }
-"""What a verdict has, and what the reward processor calls it in an episode's metadata."""
+"""Keys of a verdict, and the keys in an episode's metadata that they come from."""
 
 ARRAYS: Final = {"observations": "obs", "actions": "actions", "rewards": "rewards"}
 
 NOT_KEPT: Final = ("token_texts", "environment_name", "length", "truncated", "reward", *VERDICT.values())
-"""Metadata that has a place of its own in a record."""
+"""Metadata that has its own key in a record, or is too large."""
 
 
 def episode_record(lesson_id: str, episode: Episode) -> dict[str, Any]:
-    """What a replay keeps of an episode."""
+    """The record of an episode for a replay."""
     metadata = episode.metadata
     record: dict[str, Any] = {"lesson": lesson_id, "reward": plain(episode.reward)}
     if episode.prompt or episode.response:
@@ -81,9 +81,9 @@ def _image(frame: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as strict JSON can hold it: arrays as lists, what is no finite number as null, the unknown as text.
+    """The value as JSON-compatible data: arrays as lists, NaN and infinities as None, unknown objects as text.
 
-    Numbers have six digits: more than a plot can show, and a third of the file.
+    Floats are rounded to six digits, which is enough for a plot and makes the file a third as large.
     """
     if value is None or isinstance(value, (bool, int)):
         return value
@@ -101,8 +101,8 @@ def plain(value: Any) -> Any:
 
 
 def _plain_array(array: Any) -> Any:
-    """An array as lists. All at once: an episode has thousands of numbers, and training waits for them."""
-    import numpy  # not at the module's head: listing plugins needs no arrays
+    """An array as lists. Vectorised, since an episode has thousands of numbers and training waits."""
+    import numpy  # imported here so that listing plugins does not import NumPy
 
     numbers = numpy.asarray(array)
     if numbers.dtype.kind != "f" or numbers.ndim == 0:
@@ -110,7 +110,8 @@ def _plain_array(array: Any) -> Any:
     numbers = numbers.astype(numpy.float64)
     finite = numpy.isfinite(numbers)
     sizes = numpy.abs(numpy.where(finite & (numbers != 0), numbers, 1.0))
-    unit = 10.0 ** numpy.minimum(5 - numpy.floor(numpy.log10(sizes)), 300)  # and no infinity: what is less is nothing
+    # At most 300, to avoid an infinity. Smaller numbers become 0.
+    unit = 10.0 ** numpy.minimum(5 - numpy.floor(numpy.log10(sizes)), 300)
     rounded: Any = numpy.rint(numpy.where(finite, numbers, 0.0) * unit) / unit
     if not finite.all():
         rounded = rounded.astype(object)

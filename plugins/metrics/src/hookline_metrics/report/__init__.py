@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing else: curves, lessons, time, load, config."""
+"""The HTML report of a run: curves, lessons, time, load and config in one self-contained file."""
 
 from hookline_metrics.report.page import write_report
 

@@ -1,4 +1,4 @@
-"""Charts as SVG. Colours, and what is shown under the pointer, are the page's (`page.css`, `page.js`)."""
+"""Charts as SVG. `page.css` has the colours, and `page.js` shows values under the mouse pointer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 36
 WIDE: Final = 1160
 COLUMNS: Final = WIDTH - LEFT - RIGHT
 COLOURS: Final = 8
-"""How many the page has; the ninth curve looks like the first."""
+"""How many colours `page.css` has. The ninth curve has the colour of the first."""
 SMOOTHED_FROM: Final = 60
-"""A noisy curve with as many points gets its moving average in front."""
+"""A noisy curve with at least so many points also gets its moving average."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Curve:
     label: str
     points: Sequence[tuple[float, float]]
     is_noisy: bool = False
-    """Draw its moving average in front of it, if it is long."""
+    """Also draw its moving average, if it is long."""
 
 
 def line_chart(curves: Sequence[Curve], *, x_label: str = "step", y_range: tuple[float, float] | None = None) -> str:
-    """Curves over one axis. Gaps are where a number was not finite; a lone point is a dot.
+    """Curves over a common axis, with gaps where a value is not finite. A single point is drawn as a dot.
 
-    :param y_range: what the vertical axis shows at least.
+    :param y_range: the smallest range of the vertical axis.
     """
     finite = [p for curve in curves for p in curve.points if math.isfinite(p[1])]
     if not finite:
@@ -80,7 +80,7 @@ def _axes(across: Scale, up: Scale, x_label: str) -> Iterator[str]:
 
 
 def _path(points: Sequence[tuple[float, float]], across: Scale, up: Scale, style: str) -> str:
-    """A line for each stretch of finite points, and a dot for each that stands alone."""
+    """A line for each run of finite points, and a dot for a single one."""
     commands: list[str] = []
     dots: list[str] = []
     for stretch in _stretches(points):
@@ -107,7 +107,7 @@ def _stretches(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[flo
 
 
 def _hover_points(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> list[list[float | str]]:
-    """Places in the picture and what to say there; fewer than are drawn, since a pointer is no needle."""
+    """Coordinates and labels for the mouse pointer, about 200: fewer points than are drawn."""
     every = max(1, len(points) // 200)
     return [
         [round(across(x), 1), round(up(y), 1), format_number(x), format_number(y)]
@@ -124,7 +124,7 @@ def _legend(labels: Sequence[str]) -> str:
 
 
 def share_bar(shares: Mapping[str, float]) -> str:
-    """What a whole is made of, as one bar."""
+    """A stacked bar of shares."""
     total = sum(shares.values())
     if total <= 0:
         return '<p class="empty">no time was recorded</p>'
@@ -148,7 +148,7 @@ def share_bar(shares: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Lesson:
-    """When a lesson was unlocked and when it graduated, in steps."""
+    """The steps at which a lesson was unlocked and graduated."""
 
     name: str
     unlocked: float
@@ -172,7 +172,7 @@ def lesson_chart(lessons: Sequence[Lesson], last_step: float) -> str:
         top = TOP + row * index + 5
         start, end = across(lesson.unlocked), across(last_step if lesson.graduated is None else lesson.graduated)
         state = "learning" if lesson.graduated is None else "graduated"
-        said = f"{lesson.name}: unlocked at step {format_number(lesson.unlocked)}" + (
+        title = f"{lesson.name}: unlocked at step {format_number(lesson.unlocked)}" + (
             "" if lesson.graduated is None else f", graduated at step {format_number(lesson.graduated)}"
         )
         success = "" if lesson.success is None else f"{lesson.success:.0%}"
@@ -180,7 +180,7 @@ def lesson_chart(lessons: Sequence[Lesson], last_step: float) -> str:
             f'<text class="name" x="{left - 10}" y="{top + 8}" dy="0.32em" text-anchor="end">'
             f"{escape(lesson.name)}</text>"
             f'<rect class="lesson {state}" x="{start:.1f}" y="{top}" width="{max(end - start, 3):.1f}" height="16" '
-            f'rx="4"><title>{escape(said)}</title></rect>'
+            f'rx="4"><title>{escape(title)}</title></rect>'
             f'<text class="tick" x="{end + 6:.1f}" y="{top + 8}" dy="0.32em">'
             f"{success}{' ✓' if lesson.graduated is not None else ''}</text>"
         )

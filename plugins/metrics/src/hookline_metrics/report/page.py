@@ -1,4 +1,4 @@
-"""Puts the report of a run together, from its folder alone, as one file without references to others."""
+"""Writes the report of a run as one self-contained HTML file, from the run's folder alone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from urllib.parse import quote
 
 from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact, redact_text
+from hookline_metrics.durations import format_age, format_duration
 from hookline_metrics.headline import headline
-from hookline_metrics.reading import RunReader
 from hookline_metrics.report.scales import format_number
 from hookline_metrics.report.sections import sections
-from hookline_metrics.wording import age_in_words, duration_in_words
+from hookline_metrics.run_reader import RunReader
 
 __all__ = ["write_report"]
 
 
 def write_report(folder: Path, output: Path) -> None:
-    """Write the report of the run in `folder`. A reader of the file sees the one before until this one is complete."""
+    """Write the report of the run in `folder`. The file is replaced atomically."""
     with RunReader(folder) as run:
         page = _page(run, output)
     write_atomically(output, page)
@@ -51,9 +51,9 @@ def _header(run: RunReader, name: str) -> str:
         facts.append(f"task {escape(task)}")
     if run.started is not None and run.updated is not None:
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
-        facts += [f"began {began}", f"took {duration_in_words(run.updated - run.started)}"]
+        facts += [f"began {began}", f"took {format_duration(run.updated - run.started)}"]
     if run.state in ("running", "stopped") and run.heartbeat_age is not None:
-        facts.append(f"last sign of life {age_in_words(run.heartbeat_age)} before this report")
+        facts.append(f"last heartbeat {format_age(run.heartbeat_age)} before this report")
     message = ""
     if run.state == "failed" and run.status and run.status.get("message"):
         message = f'<p class="message">{escape(redact_text(str(run.status["message"])))}</p>'
@@ -79,13 +79,13 @@ def _body(run: RunReader, output: Path) -> Iterator[str]:
     yield from _replays(run.folder, output)
     yield _final_numbers(run)
     if run.config:
-        # A run writes the file without secrets; one made by other means may have some.
+        # Hookline writes config.json without secrets, but another program may have written this one.
         config = json.dumps(redact(run.config), indent=2, ensure_ascii=False)
         yield f"<section><details><summary>Configuration</summary><pre>{escape(config)}</pre></details></section>"
 
 
 def _replays(folder: Path, output: Path) -> Iterator[str]:
-    """Links beside the report: a report that is moved away loses them."""
+    """Relative links to the replays. They break if the report is moved."""
     replays = sorted(path for path in (folder / "replays").rglob("*") if path.is_file())
     if replays:
         links = "".join(

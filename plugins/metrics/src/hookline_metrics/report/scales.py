@@ -1,4 +1,4 @@
-"""From numbers to places in a picture: round ticks, and long curves as no more points than can be seen."""
+"""Scales, ticks and number formats of charts, and thinning and smoothing of long curves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps numbers from `low` to `high` onto places from `start` to `end`."""
+    """Maps values from `low` to `high` linearly to coordinates from `start` to `end`."""
 
     low: float
     high: float
@@ -25,7 +25,7 @@ class Scale:
 
     @classmethod
     def around(cls, values: Sequence[float], start: float, end: float, *, margin: float = 0.0) -> Scale:
-        """A scale that all values are on, also where there is but one."""
+        """A scale that covers all values. It has a positive range even if all values are equal."""
         low, high = min(values), max(values)
         if low == high:
             room = abs(low) * 0.1 or 1.0
@@ -49,7 +49,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def format_number(value: float) -> str:
-    """A number for the eye: four digits, thousands apart, the least for what is far from one."""
+    """A short form: four significant digits, thousands separators, an exponent for very large and small numbers."""
     if not math.isfinite(value):
         return {math.inf: "∞", -math.inf: "-∞"}.get(value, "NaN")
     size = abs(value)
@@ -62,9 +62,9 @@ def format_number(value: float) -> str:
 
 
 def decimate(points: Sequence[Point], columns: int) -> list[Point]:
-    """The same curve with at most two points in each of so many columns: the least and the greatest.
+    """The same curve with at most two points in each column: the minimum and the maximum.
 
-    Points that are not finite are kept as gaps, one for each column that has nothing else.
+    A column without finite points keeps one of its points, as a gap.
     """
     if len(points) <= 2 * columns:
         return list(points)
@@ -92,10 +92,10 @@ def _extremes(column: Sequence[Point]) -> list[Point]:
 
 
 def smooth(points: Sequence[Point]) -> list[Point]:
-    """A moving average over a fortieth of the points, but no more than fifty. What is not finite is left out of it."""
+    """An exponential moving average over a fortieth of the points, 50 at most. Skips values that are not finite."""
     weight = 1 - 1 / min(50.0, max(2.0, len(points) / 40))
     smoothed: list[Point] = []
-    average = correction = 0.0  # the first ones would be too near to zero otherwise
+    average = correction = 0.0  # the correction removes the bias of the first values towards zero, as in Adam
     for x, y in points:
         if math.isfinite(y):
             average = weight * average + (1 - weight) * y

@@ -1,4 +1,4 @@
-"""What a report shows of a run, section by section; what there are no numbers of is left out."""
+"""The sections of a report. A section without metrics is left out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from html import escape
 from itertools import pairwise
 
 from hookline_metrics.headline import LOSSES, REWARDS, VALIDATION_LOSSES, lesson_scores
-from hookline_metrics.phases import PHASES
-from hookline_metrics.reading import RunReader, Series
+from hookline_metrics.phase_timer import PHASES
 from hookline_metrics.report.charts import Curve, Lesson, lesson_chart, line_chart, share_bar
 from hookline_metrics.report.scales import format_number
+from hookline_metrics.run_reader import RunReader, Series
 
 __all__ = ["sections"]
 
@@ -97,7 +97,7 @@ def _lessons(run: RunReader, shown: set[str]) -> Iterator[str]:
 
 
 def _reward_quality(run: RunReader, shown: set[str]) -> Iterator[str]:
-    """A chart for each number that changes, one for the failures of all verifiers, and a list of the rest."""
+    """A chart for each metric that changes, one for the failure rates of all verifiers, and a table of constants."""
     prefix, failures = "rewards/", "rewards/failure_rate/"
     names = [name for name in run.names if name.startswith(prefix) and name not in shown]
     shown.update(names)
@@ -115,7 +115,7 @@ def _reward_quality(run: RunReader, shown: set[str]) -> Iterator[str]:
         curves = [_curve(run.series(name), name.removeprefix(failures)) for name in rates]
         yield card("Failure rate per verifier", line_chart(curves))
     if constant:
-        yield card("The same all the time", f"<table><tbody>{''.join(constant)}</tbody></table>")
+        yield card("Constant", f"<table><tbody>{''.join(constant)}</tbody></table>")
 
 
 def _time(run: RunReader, shown: set[str]) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _time(run: RunReader, shown: set[str]) -> Iterator[str]:
 
 
 def _shares(run: RunReader, phases: Sequence[str]) -> Iterator[str]:
-    """Phases that an epoch did not have took none of its time."""
+    """Each phase's share of an epoch, 0 in an epoch without that phase."""
     found = {phase: run.series(f"time/{phase}_share") for phase in phases}
     steps = sorted({step for series in found.values() for step in series.steps})
     if len(steps) > 1:

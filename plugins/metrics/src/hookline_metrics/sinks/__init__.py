@@ -1,4 +1,4 @@
-"""Where the numbers of a run go. A sink is any object with two methods:
+"""Sinks: where the metrics of a run are stored. A sink is a class like this:
 
     class Printed:
         def __init__(self, run: Run) -> None:
@@ -11,10 +11,10 @@
         def close(self) -> None:
             self.file.close()
 
-Name it in the plugin's option `sinks` as `package.module:Printed`, and it is opened for every run. Each sink has a
-thread of its own, on which all three are called: it may be slow, or hang, and holds up neither training nor another
-sink. What `write` raises is logged, and the same reports come again a moment later together with newer ones; a sink
-that will never work raises `SinkUnavailableError`, and is left alone from then on.
+Name it in the plugin's option `sinks` as `package.module:Printed`, and it is opened for every run. All three methods
+are called on the sink's own thread, so a sink that is slow or hangs delays neither training nor other sinks. An error
+in `write` is logged, and the same reports are passed again half a second later, together with newer ones. A sink that
+cannot work at all raises `SinkUnavailableError` and is not called again.
 """
 
 from hookline_metrics.sinks.sink import Report, Run, Sink, SinkUnavailableError

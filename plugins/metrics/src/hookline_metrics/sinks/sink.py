@@ -1,4 +1,4 @@
-"""What a sink is, and what it is given."""
+"""The protocol of a sink, and the records that a sink is given."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from typing import Any, Final, NamedTuple, Protocol
 __all__ = ["DATABASE", "SAVED", "Report", "Run", "Sink", "SinkUnavailableError"]
 
 DATABASE: Final = "stats.sqlite"
-"""The file in a run's folder that holds all numbers of the run, whatever other sinks there are."""
-
+"""The database in a run's folder. It has all metrics of the run, whatever other sinks there are."""
 
 SAVED: Final = "run/saved"
-"""The row that a checkpoint has in the database."""
+"""The name of the row that is written for each checkpoint."""
 
 
 class SinkUnavailableError(Exception):
-    """A sink cannot be used in this run, and trying again will not help: a package is missing, say."""
+    """A sink cannot be used in this run and should not be tried again, for example because a package is missing."""
 
 
 class Report(NamedTuple):
-    """Numbers of one moment of the run."""
+    """Metrics that were recorded together."""
 
     step: int
     epoch: int | None
-    """None for what was reported before any epoch."""
+    """None before the first epoch."""
     numbers: Mapping[str, float]
     time: float
     """When it was recorded, in seconds since 1970."""
@@ -34,21 +33,21 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What a sink is told of the run it is opened for."""
+    """The run that a sink is opened for."""
 
     folder: Path
     run_id: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The run's configuration, without its secrets."""
     shared: dict[str, Any] = field(default_factory=dict)
-    """`state.shared["metrics"]`: what other plugins may find."""
+    """`state.shared["metrics"]`, which other plugins can read."""
 
 
 class Sink(Protocol):
-    """Takes reports to where they are kept."""
+    """Stores reports."""
 
     def write(self, reports: Sequence[Report]) -> None:
-        """Keep these reports, oldest first. Those of one step come in one call whenever that is possible."""
+        """Store these reports, oldest first. Reports of one step are passed in one call if possible."""
 
     def close(self) -> None:
-        """There will be no more reports."""
+        """Close the sink. There are no more reports."""

@@ -2,25 +2,25 @@
 
     metrics(step INTEGER, epoch INTEGER, name TEXT, value REAL, time REAL)
 
-One row for each number of each report. `step` is the gradient step that it belongs to, `epoch` the epoch (NULL when the
-report came before any), `time` when it was recorded, in seconds since 1970. A NaN is a NULL `value`, since SQLite has
-none; an infinity is itself, so a reader that averages says `WHERE abs(value) < 9e999`.
+One row for each metric of each report. `step` is the gradient step, `epoch` the epoch (NULL before the first), `time`
+when it was recorded, in seconds since 1970. A NaN is stored as NULL, since SQLite has no NaN. An infinity is stored as
+such, so use `WHERE abs(value) < 9e999` to average.
 
-The journal is a write-ahead log: readers never wait for the writer nor hold it up, and what was committed before a kill
-is there after it. A report is in one transaction with all others of its step, unless they came long after it. Read one
-metric by name, which the index is for:
+The database has a write-ahead log. Readers and the writer never wait for each other, and what was committed before a
+kill is still there after it. All reports of a step are in one transaction, unless some come much later. There is an
+index by name:
 
     SELECT step, value FROM metrics WHERE name = 'train/loss' ORDER BY step
 
-A row `run/saved` is written when a checkpoint is taken, and the checkpoint becomes valid after it: what was recorded
-before a checkpoint is here when a run goes on from it, whatever killed the process. A power cut, which may take the
-last commits with it, is another matter. A run that goes on from a checkpoint first moves all rows after that
-checkpoint's `run/saved` to the table `superseded`, for it records them again; so a run that was killed and resumed has
-the rows of one that was not, each once, and besides a row `run/started` at each step that training started from.
+Each checkpoint has a row `run/saved`, which is committed before the checkpoint becomes valid. So the database has all
+metrics from before a checkpoint, however the process was killed. (A power cut may lose the last commits.) A run that
+resumes from a checkpoint first moves all rows after that checkpoint's `run/saved` to the table `superseded`, since it
+records them again. So a run that was killed and resumed has the same rows as one that was not, plus one row
+`run/started` for each start.
 
-Where that row is not found, as in a database that was copied or made anew, the resumed run appends: what an earlier
-row, by `rowid`, says of a step later than a `run/started` has not happened in the run that goes on, and of several rows
-for one name and step the last counts. `hookline_metrics.reading` has that as code.
+If the row `run/saved` is missing, for example in a new database, the resumed run only appends. Readers then ignore rows
+from before a `run/started`, by `rowid`, that are of a later step, and use the last of several rows with one name and
+step. `hookline_metrics.run_reader` does that.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ SCHEMA: Final = (
     "CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics(name, step)",
 )
 
-MOST_ROWS: Final = 6000
-"""Of one statement, which may have 32766 values."""
+MAX_ROWS: Final = 6000
+"""Rows in one INSERT statement. SQLite allows 32766 values, and a row has five."""
 
 
 class SQLiteSink:
-    """Writes rows, one transaction for each call."""
+    """Writes reports as rows, in one transaction for each call of `write`."""
 
     def __init__(self, run: Run) -> None:
         run.folder.mkdir(parents=True, exist_ok=True)
         self._connection = _open(run.folder / DATABASE)
 
     def write(self, reports: Sequence[Report]) -> None:
-        """Add all numbers of these reports, or none."""
+        """Add all rows of these reports, or none."""
         values: list[Any] = []
         for step, epoch, numbers, time in reports:
             columns = repeat(step), repeat(epoch), numbers, numbers.values(), repeat(time)
             values.extend(chain.from_iterable(zip(*columns, strict=False)))
         with self._connection as connection:
-            # The module gives up the interpreter's lock for each statement, and has to win it back from the training
-            # thread: one with many rows, though it has to be prepared anew, rather than many with few.
-            for start in range(0, len(values), 5 * MOST_ROWS):
-                part = values[start : start + 5 * MOST_ROWS]
+            # sqlite3 releases the GIL for each statement and then waits to get it back from the training thread. So
+            # one statement with many rows is faster than many statements, although it has to be compiled each time.
+            for start in range(0, len(values), 5 * MAX_ROWS):
+                part = values[start : start + 5 * MAX_ROWS]
                 rows = ",".join(["(?,?,?,?,?)"] * (len(part) // 5))
                 connection.execute(f"INSERT INTO metrics VALUES {rows}", part)
 
@@ -73,9 +73,9 @@ class SQLiteSink:
 
 
 def rewind(folder: Path, saved_at: float | None) -> None:
-    """Take away the rows that came after a checkpoint, since the run that goes on from it records them again.
+    """Move the rows after a checkpoint to the table `superseded`, since the resumed run records them again.
 
-    :param saved_at: the time of the checkpoint's row `run/saved`; None for a run that begins anew.
+    :param saved_at: the time of the checkpoint's row `run/saved`; None for a run that starts over.
     """
     path = folder / DATABASE
     if not path.exists():
@@ -92,13 +92,13 @@ def rewind(folder: Path, saved_at: float | None) -> None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # The sink's thread opens, writes and closes; at the end of the interpreter another may have to close.
-    # Few statements are kept, for they are long and hardly ever the same.
-    # Absolute, since some builds of SQLite take a path that begins with `file:` for an address with parameters.
+    # check_same_thread: the sink's thread does all work, but another may have to close the connection at exit.
+    # cached_statements: statements are long and hardly ever the same, so few are cached.
+    # An absolute path, since some builds of SQLite read a path that begins with `file:` as a URI.
     connection = sqlite3.connect(path.absolute(), check_same_thread=False, cached_statements=4)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        # In a write-ahead log this loses commits to a power cut at worst, never to a kill, and saves an fsync each.
+        # Saves an fsync for each commit. With a write-ahead log, only a power cut can lose commits, never a kill.
         connection.execute("PRAGMA synchronous = NORMAL")
         with connection:
             for statement in SCHEMA:

@@ -1,10 +1,10 @@
-"""`metrics.csv` and `metrics.jsonl` in the run's folder, for programs that read neither SQLite nor wandb.
+"""`metrics.csv` and `metrics.jsonl` in the run's folder, for programs that cannot read SQLite.
 
-The table has the columns of the database. In JSON Lines a line is a report:
+The CSV file has the columns of the database. In JSON Lines, a line is a report:
 
     {"step": 12, "epoch": 0, "time": 1767225600.25, "numbers": {"train/loss": 0.5}}
 
-JSON has no NaN and no infinities; they are null there. Both files are appended to when a run is resumed.
+NaN and infinities, which JSON does not have, are null. A resumed run appends to both files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS: Final = ("step", "epoch", "name", "value", "time")
 
 
 class CSVSink:
-    """A row for each number."""
+    """Writes a row for each metric."""
 
     def __init__(self, run: Run) -> None:
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class CSVSink:
 
 
 class JSONLinesSink:
-    """A line for each report."""
+    """Writes a line for each report."""
 
     def __init__(self, run: Run) -> None:
         run.folder.mkdir(parents=True, exist_ok=True)

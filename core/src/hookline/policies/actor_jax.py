@@ -1,0 +1,123 @@
+"""`JaxActor`: plays a specification by its JAX forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hookline.policies import actions_jax
+from hookline.policies.actions import Actions, outputs_for
+from hookline.policies.protocol import JaxControlPolicy, PolicyError, PolicySpecification, missing_methods
+from hookline.policies.weights import check_weights, to_jax
+
+__all__ = ["JaxActor", "logprobs_and_values", "next_values_of"]
+
+Weights = Mapping[str, Any]
+
+
+class JaxActor:
+    """Rollouts of JAX-native environments and of text compile the specification's functions in, and use no method."""
+
+    def __init__(self, policy: PolicySpecification) -> None:
+        self.policy: Any = policy
+        self.jax_policy = self.policy
+
+    def check(self, lesson: str, observation_size: int, actions: Actions) -> None:
+        policy, name = self.policy, type(self.policy).__name__
+        missing = missing_methods(policy, JaxControlPolicy)
+        if missing:
+            raise PolicyError(
+                f"{lesson} needs a policy with {missing[0]}(weights, obs), and {name} has none: give an MLPPolicy, "
+                "or give the trainer a torch module whose forward(obs) returns (logits, value)"
+            )
+        if policy.observation_size != observation_size:
+            raise PolicyError(
+                f"{lesson} gives observations of size {observation_size}, and the {name} takes "
+                f"{policy.observation_size}: make it with observation_size={observation_size}"
+            )
+        if type(policy.actions) is not type(actions) or outputs_for(policy.actions) != outputs_for(actions):
+            raise PolicyError(
+                f"{lesson} has the actions {actions}, and the {name} has {policy.actions}: make it with these actions"
+            )
+
+    def initial_weights(self, seed: int) -> Weights:
+        return to_jax(self.policy.initial_weights(seed))
+
+    def load_weights(self, weights: Mapping[str, Any]) -> Weights:
+        check_weights(weights, self.policy.shapes())
+        return to_jax(weights)
+
+    def playing(self, weights: Weights, seed: Sequence[int] | None) -> Callable[[np.ndarray], np.ndarray]:
+        key = None if seed is None else jax.random.wrap_key_data(jnp.asarray(seed, jnp.uint32))
+        steps = count()
+        return lambda obs: np.asarray(_act(self.policy, weights, obs, key, np.uint32(next(steps))))
+
+    def logprobs_and_values(
+        self, weights: Weights, arrays: Mapping[str, np.ndarray], last_obs: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        found = _logprobs_and_values(self.policy, weights, dict(arrays), last_obs)
+        return {name: np.array(array) for name, array in found.items()}
+
+
+@partial(jax.jit, static_argnames="policy")
+def _act(
+    policy: JaxControlPolicy, weights: Weights, obs: jax.Array, key: jax.Array | None, step: jax.Array
+) -> jax.Array:
+    outputs, _ = policy.jax_forward(weights, obs)
+    if key is None:
+        return actions_jax.greedy(policy.actions, outputs)
+    noise = actions_jax.noise(policy.actions, jax.random.fold_in(key, step), obs.shape[:1])
+    return actions_jax.choose(policy.actions, weights, outputs, noise)
+
+
+@partial(jax.jit, static_argnames="policy")
+def _logprobs_and_values(
+    policy: JaxControlPolicy, weights: Weights, arrays: Mapping[str, jax.Array], last_obs: jax.Array
+) -> dict[str, jax.Array]:
+    outputs, _ = policy.jax_forward(weights, arrays["obs"])
+    return logprobs_and_values(policy, weights, outputs, arrays, last_obs)
+
+
+def logprobs_and_values(
+    policy: JaxControlPolicy,
+    weights: Weights,
+    outputs: jax.Array,
+    arrays: Mapping[str, jax.Array],
+    last_obs: jax.Array,
+) -> dict[str, jax.Array]:
+    """As `Actor.logprobs_and_values`, given the logits or means of each step. Of a forward, jit keeps what is used."""
+    _, values = policy.jax_forward(weights, jnp.concatenate([arrays["obs"], last_obs[None]]))
+    return {
+        "logprobs": actions_jax.log_prob(policy.actions, weights, outputs, arrays["actions"]),
+        "values": values[:-1],
+        "next_values": next_values_of(
+            policy, weights, values[1:], arrays["final_obs"], arrays["terminated"], arrays["truncated"]
+        ),
+    }
+
+
+def next_values_of(
+    policy: JaxControlPolicy,
+    weights: Weights,
+    following: jax.Array,
+    final_obs: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+) -> jax.Array:
+    """The value of what follows each step: zero after an end, and after a cut the value of where it was cut.
+
+    :param following: the value of the observation that came next, which after an end or a cut is a new episode's.
+    """
+    # Cuts are rare, and most rollouts need no second pass of the critic.
+    of_final_obs = jax.lax.cond(
+        (truncated & ~terminated).any(),
+        lambda: policy.jax_forward(weights, final_obs)[1],
+        lambda: jnp.zeros(following.shape, following.dtype),
+    )
+    return jnp.where(terminated, 0.0, jnp.where(truncated, of_final_obs, following))

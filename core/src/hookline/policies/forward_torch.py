@@ -1,0 +1,105 @@
+"""The methods of a policy from a torch module's forward alone.
+
+    forward(obs) -> (logits, value)      discrete actions: a categorical distribution
+    forward(obs) -> (mean, value)        continuous actions, where the module has a `log_std`: independent normals
+    forward(tokens) -> logits            text, of which each token depends on those before it
+
+The module itself stays what is trained and saved: nothing is wrapped around it, and no name changes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from hookline.policies.protocol import ControlPolicy, PolicyError, TextPolicy, missing_methods
+
+__all__ = ["ControlFromForward", "TextFromForward", "control_policy", "next_token_logprobs", "text_policy"]
+
+HALF_LOG_TAU: Final = 0.5 * math.log(2 * math.pi)
+
+
+def control_policy(module: nn.Module) -> ControlPolicy:
+    """The module itself where it has the methods of a `ControlPolicy`, else these methods from its forward."""
+    if isinstance(module, ControlPolicy):
+        return module
+    missing = missing_methods(module, ControlPolicy)
+    if len(missing) == 1:
+        raise PolicyError(
+            f"the policy, a {type(module).__name__}, has no {missing[0]}(): a policy has both act(obs, greedy=...) and "
+            "evaluate_actions(obs, actions), or neither and a forward(obs) that returns (logits, value)"
+        )
+    return ControlFromForward(module)
+
+
+def text_policy(module: nn.Module) -> TextPolicy:
+    """The module itself where it is a `TextPolicy`, else its method from the module's forward."""
+    return module if isinstance(module, TextPolicy) else TextFromForward(module)
+
+
+class ControlFromForward:
+    """A `ControlPolicy` from a forward that returns `(logits, value)`, or `(mean, value)` beside a `log_std`."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    @property
+    def _log_std(self) -> Tensor | None:
+        log_std: Tensor | None = getattr(self._module, "log_std", None)
+        return log_std
+
+    def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits or means, (rows, outputs), and values, (rows,)."""
+        found = self._module(obs)
+        if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, Tensor) for part in found)):
+            given = f"a tuple of {len(found)}" if isinstance(found, tuple) else f"a {type(found).__name__}"
+            raise PolicyError(
+                f"the policy, a {type(self._module).__name__}: forward(obs) must return two tensors, (logits, value), "
+                f"and it returned {given}. Or give it act(obs, greedy=...) and evaluate_actions(obs, actions)"
+            )
+        outputs, values = found
+        return outputs, values.squeeze(-1) if values.ndim == outputs.ndim else values
+
+    def act(self, obs: Tensor, *, greedy: bool) -> Tensor:
+        outputs, _ = self.outputs(obs)
+        log_std = self._log_std
+        if log_std is not None:
+            return outputs if greedy else outputs + log_std.exp() * torch.randn_like(outputs)
+        return outputs.argmax(-1) if greedy else outputs.softmax(-1).multinomial(1).squeeze(-1)
+
+    def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        outputs, values = self.outputs(obs)
+        log_std = self._log_std
+        if log_std is None:
+            logprobs = outputs.log_softmax(-1)
+            chosen = logprobs.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
+            return chosen, -(logprobs.exp() * logprobs).sum(-1), values
+        z = (actions - outputs) * torch.exp(-log_std)
+        chosen = (-0.5 * z**2 - log_std - HALF_LOG_TAU).sum(-1)
+        entropy = (0.5 + HALF_LOG_TAU + log_std).sum().expand_as(chosen)
+        return chosen, entropy, values
+
+
+class TextFromForward:
+    """A `TextPolicy` from a forward that returns the logits of the next token. Padding must be on the right."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def token_logprobs(self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
+        del valid  # what stands on the right of a token is not seen by it
+        return next_token_logprobs(self._module(tokens), tokens, temperature)
+
+
+def next_token_logprobs(logits: Tensor, tokens: Tensor, temperature: Tensor | None = None) -> Tensor:
+    """The log-probability of each token but the first under the logits at the token before it.
+
+    :param temperature: what the logits of each row are divided by.
+    """
+    before = logits[:, :-1]
+    if temperature is not None:
+        before = before / temperature[:, None, None]
+    return before.log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)

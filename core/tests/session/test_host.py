@@ -1,0 +1,115 @@
+"""A session inside another library's trainer, which owns the loop, its checkpoints and its resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookline import PluginManager, hookimpl
+from hookline.errors import HooklineError
+from hookline.plugin_manager.settings import Settings
+from hookline.session import Session, open_session
+from hookline.testing import EventRecorder
+from hookline_hookspecs import TrainerState
+
+NO_PLUGINS = Settings(allowed={})
+
+
+class Counter:
+    """Counts steps, and remembers the count over a resume."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    @hookimpl
+    def post_training_step(self) -> None:
+        self.steps += 1
+
+    @hookimpl
+    def save_plugin_state(self) -> Mapping[str, Any]:
+        return {"steps": self.steps}
+
+    @hookimpl
+    def load_plugin_state(self, saved: Mapping[str, Mapping[str, Any]]) -> None:
+        self.steps = saved["counter"]["steps"]
+
+
+def train(session: Session, epochs: int) -> None:
+    for epoch in range(session.start_epoch, session.start_epoch + epochs):
+        session.begin_epoch(epoch)
+        for _ in range(3):
+            session.begin_step()
+            session.end_step({"train/loss": 1.0})
+        session.end_epoch()
+
+
+def test_a_host_resumes_with_its_own_counters_and_every_plugins_state(tmp_path: Path) -> None:
+    first = Counter()
+    with open_session(tmp_path / "run", host="a host", plugins={"counter": first}, settings=NO_PLUGINS) as session:
+        train(session, epochs=2)
+        in_the_hosts_checkpoint = json.dumps(session.host_state())
+    second = Counter()
+    with open_session(
+        tmp_path / "run",
+        host="a host",
+        host_state=json.loads(in_the_hosts_checkpoint),
+        plugins={"counter": second},
+        settings=NO_PLUGINS,
+    ) as session:
+        assert (session.state.epoch, session.state.step, session.start_epoch) == (1, 6, 2)
+        train(session, epochs=1)
+    assert second.steps == 9
+
+
+def test_no_plugin_restores_a_run_behind_the_hosts_back(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    with Session(hookline_manager, TrainerState(host="a host")):
+        pass
+    assert "restore_training_run" not in hookline_events.names()
+
+
+def test_half_a_resume_is_refused(hookline_manager: PluginManager) -> None:
+    with (
+        pytest.raises(HooklineError, match=r"half a resume: a host restores weights.*must come from the same one"),
+        Session(hookline_manager, TrainerState(host="a host", resume=True)),
+    ):
+        pass
+
+
+def test_gradients_are_alive_when_a_minibatch_ends_apart_from_its_step(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    with Session(hookline_manager, TrainerState()) as session:
+        session.begin_epoch(0)
+        session.begin_step()
+        session.end_minibatch()
+        names = hookline_events.names()
+        assert names[-1] == "on_mb_end"
+        session.end_step({"train/loss": 0.5})
+        assert hookline_events.names()[len(names) :] == ["post_training_step", "log_metrics"]
+        assert session.state.step == 1
+
+
+def test_numbers_that_come_late_go_to_the_step_they_belong_to(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    with Session(hookline_manager, TrainerState()) as session:
+        for _ in range(3):
+            session.begin_step()
+            session.end_step()
+        session.log({"train/loss": 0.25}, step=2)
+    late = hookline_events.of("log_metrics")[-1].arguments
+    assert (late["report_data"], late["step"]) == ({"train/loss": 0.25}, 2)
+
+
+def test_a_validation_reports_all_its_metrics(hookline_manager: PluginManager, hookline_events: EventRecorder) -> None:
+    with Session(hookline_manager, TrainerState()) as session:
+        session.begin_validation()
+        session.end_validation(0.5, metrics={"val/accuracy": 0.9})
+    report = hookline_events.of("post_validation")[0].arguments["report_data"]
+    assert report == {"current_epoch": 0, "val_avg_loss": 0.5, "val/accuracy": 0.9}

@@ -1,1 +1,0 @@
-"""Evaluations of a checkpoint elsewhere than in the training process: in a child process, or by a server."""

@@ -1,0 +1,1 @@
+"""Evaluates checkpoints outside of the training process: in a child process, or by a server."""

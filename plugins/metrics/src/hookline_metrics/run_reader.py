@@ -1,0 +1,237 @@
+"""Reads a run's folder: the metrics in `stats.sqlite`, and whether the run is running, finished or failed.
+
+A resumed run may have several rows for one name and step. The latest is used. Where training started again from an
+earlier step (`run/started`), older rows of later steps are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal
+
+from hookline_hookspecs import HooklineError
+from hookline_metrics.sinks.sink import DATABASE
+
+__all__ = ["RunReader", "Series", "UnreadableRunError", "is_run", "run_folders"]
+
+State = Literal["running", "finished", "failed", "stopped"]
+
+ALIVE_SECONDS: Final = 120.0
+"""A run with an older heartbeat is not running: it was killed, or its training thread has ended."""
+
+# One index lookup for each name, rather than a scan of all rows.
+DISTINCT_NAMES: Final = """
+WITH RECURSIVE found(name) AS (
+    SELECT min(name) FROM metrics
+    UNION ALL SELECT (SELECT min(name) FROM metrics WHERE metrics.name > found.name) FROM found WHERE name IS NOT NULL
+) SELECT name FROM found WHERE name IS NOT NULL
+"""
+
+
+LOCK_SECONDS: Final = 1.0
+"""How long to wait for another program's lock on the database. A run never locks out readers."""
+
+
+UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What a damaged database raises. `UnicodeDecodeError` if SQLite's own message quotes a name that is not UTF-8."""
+
+
+class UnreadableRunError(HooklineError):
+    """The metrics of a run cannot be read. The message names the file and the reason."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric over the steps of a run, one value for each step."""
+
+    name: str
+    steps: list[int]
+    values: list[float]
+    """NaN where the metric was NaN."""
+    times: list[float]
+
+    @property
+    def last(self) -> float:
+        return self.values[-1]
+
+
+class RunReader:
+    """Reads a run's folder, also while the run is going on. `with RunReader(folder) as run: ...`"""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._connection = _open(folder / DATABASE)
+
+    def __enter__(self) -> RunReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._connection.close()
+
+    # -- metrics --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all metrics, sorted."""
+        return [name for (name,) in self._query(DISTINCT_NAMES)]
+
+    def series(self, name: str) -> Series:
+        """The values of one metric."""
+        rows = self._query(
+            f"SELECT step, value, time FROM metrics WHERE name = ? AND {self._counts} ORDER BY step, rowid", name
+        )
+        by_step = {step: (math.nan if value is None else value, when) for step, value, when in rows}
+        return Series(name, list(by_step), [value for value, _ in by_step.values()], [t for _, t in by_step.values()])
+
+    def last(self, name: str) -> float | None:
+        """The value at the last step that has one. None if the metric was always NaN."""
+        found = self._query(
+            f"SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL AND {self._counts} "
+            "ORDER BY step DESC, rowid DESC LIMIT 1",
+            name,
+        )
+        return found[0][0] if found else None
+
+    @cached_property
+    def _counts(self) -> str:
+        """A SQL condition that leaves out rows from before a resume that are later than its first step."""
+        starts = self._query("SELECT rowid, step FROM metrics WHERE name = 'run/started' ORDER BY rowid")
+        return " AND ".join(["1"] + [f"NOT (rowid < {row:d} AND step > {step:d})" for row, step in starts])
+
+    def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(statement, parameters).fetchall()
+        except UNREADABLE as error:
+            raise _unreadable(self.folder / DATABASE, error) from error
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def step(self) -> int:
+        """The last gradient step that has a metric."""
+        return self._last_row[0]
+
+    @cached_property
+    def epoch(self) -> int | None:
+        """The last epoch. None before the first."""
+        return self._last_row[2]
+
+    @cached_property
+    def started(self) -> float | None:
+        found = self._query("SELECT time FROM metrics ORDER BY rowid LIMIT 1")
+        return found[0][0] if found else None
+
+    @cached_property
+    def updated(self) -> float | None:
+        found = self._query("SELECT time FROM metrics ORDER BY rowid DESC LIMIT 1")
+        return found[0][0] if found else None
+
+    @cached_property
+    def _last_row(self) -> tuple[int, int, int | None]:
+        """Step, rowid and epoch of the last row of the last step, by one index lookup for each name."""
+        last: tuple[int, int, int | None] = (0, 0, None)
+        for name in self.names:
+            rows = self._query(
+                f"SELECT step, rowid, epoch FROM metrics WHERE name = ? AND {self._counts} "
+                "ORDER BY step DESC, rowid DESC LIMIT 1",
+                name,
+            )
+            for step, rowid, epoch in rows:
+                last = max(last, (step, rowid, epoch), key=lambda row: row[:2])
+        return last
+
+    @cached_property
+    def state(self) -> State:
+        """Taken from the last row that marks a start or an end, else from `status.json`, else from the heartbeat."""
+        marks = self._query(
+            "SELECT name FROM metrics WHERE name IN ('run/started', 'run/completed', 'run/failed') "
+            "ORDER BY rowid DESC LIMIT 1"
+        )
+        ended = {"run/completed": "finished", "run/failed": "failed"}.get(marks[0][0] if marks else "")
+        if ended is None and not marks and self.status:
+            ended = {"SUCCESS": "finished", "FAILURE": "failed"}.get(str(self.status.get("status")))
+        if ended == "finished":
+            return "finished"
+        if ended == "failed":
+            return "failed"
+        age = self.heartbeat_age
+        return "running" if age is not None and age < ALIVE_SECONDS else "stopped"
+
+    @cached_property
+    def heartbeat_age(self) -> float | None:
+        """Seconds since the heartbeat file was last touched. None if there is no such file."""
+        heartbeat = self.folder / "heartbeat"
+        return time.time() - heartbeat.stat().st_mtime if heartbeat.exists() else None
+
+    @cached_property
+    def status(self) -> dict[str, Any] | None:
+        """The last entry of `status.json`. None if there is none."""
+        entries = _read_json(self.folder / "status.json")
+        return entries[-1] if isinstance(entries, list) and entries and isinstance(entries[-1], dict) else None
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The contents of `config.json`. Empty if there is none."""
+        config = _read_json(self.folder / "config.json")
+        return config if isinstance(config, dict) else {}
+
+
+def is_run(folder: Path) -> bool:
+    """Whether this is the folder of a run. A folder without read permission counts as an unreadable run."""
+    try:
+        return any((folder / name).is_file() for name in (DATABASE, "config.json", "heartbeat"))
+    except PermissionError:
+        return True
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folders of runs in a folder, sorted by name."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and is_run(path)) if folder.is_dir() else []
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError):
+        return None
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        # A run that was killed before its first metric has an empty file or none.
+        if not path.exists() or path.stat().st_size == 0:
+            connection = sqlite3.connect(":memory:")
+            connection.execute("CREATE TABLE metrics(step, epoch, name, value, time)")
+            return connection
+        return _open_file(path)
+    except (OSError, *UNREADABLE) as error:
+        raise _unreadable(path, error) from error
+
+
+def _open_file(path: Path) -> sqlite3.Connection:
+    # `mode=rw`, since a reader of a WAL database shares its index file, and the last reader must be able to remove it.
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS)
+    try:
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("SELECT step, epoch, name, value, time FROM metrics LIMIT 1").fetchall()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            raise
+        # In a read-only folder there is no writer, so the file can be read as it is.
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
+    except UNREADABLE:
+        connection.close()
+        raise
+    return connection
+
+
+def _unreadable(path: Path, error: Exception) -> UnreadableRunError:
+    return UnreadableRunError(f"{path} cannot be read: {error}")
