@@ -137,7 +137,7 @@ def _warm_start(stats: Path) -> tuple[int, float]:
     """How many epochs it took, and the share of problems of training that the policy solved after the last of them."""
     query = "select epoch, value from metrics where name = ? order by step"
     with sqlite3.connect(stats) as connection:
-        judged = connection.execute(query, (f"inference.warm_start/{LESSON}/success_rate",)).fetchall()
+        judged = connection.execute(query, (f"warm_start/{LESSON}/success_rate",)).fetchall()
     return len(judged), judged[-1][1]
 
 

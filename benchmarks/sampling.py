@@ -21,17 +21,15 @@ import torch
 from measuring import Table, best_of_rounds, describe_machine, json_option, report
 from torch.nn import functional
 
-from hookline.policies import TransformerPolicy, to_jax
-from hookline.rollout.text.sampling import sample
+from hookline.policies import TransformerPolicy
+from hookline.rollout import SamplingConfig
+from hookline.rollout.engines.jax_engine import JaxEngine
 
 OF_TORCH: Final = 1.0
 """How many times the tokens per second of the torch loop we promise."""
 
 OF_TRANSFORMERS: Final = 2.0
 """The same, of `generate`."""
-
-NEVER: Final = -1
-"""An end-of-text token that is never sampled, so that all contenders make as many tokens."""
 
 
 class Case(NamedTuple):
@@ -55,13 +53,13 @@ Sampler = Callable[[bool], np.ndarray]
 
 
 def ours(policy: TransformerPolicy, weights: Mapping[str, np.ndarray], prompts: np.ndarray, case: Case) -> Sampler:
-    arrays, key, valid = to_jax(weights), jax.random.key(0), np.ones(prompts.shape, bool)
+    engine, key, tokens = JaxEngine(policy), jax.random.key(0), prompts.tolist()
+    engine.update_weights(weights, 0)
 
     def run(greedy: bool) -> np.ndarray:
-        sampled = sample(
-            policy, arrays, prompts, valid, key, new_tokens=case.new_tokens, end=NEVER, pad=0, greedy=greedy
-        )
-        return np.asarray(sampled.tokens)
+        sampling = SamplingConfig(temperature=0.0 if greedy else 1.0)
+        # Without a stop token, so that all contenders make as many tokens.
+        return engine.generate(tokens, sampling, key, max_new_tokens=case.new_tokens).tokens
 
     return run
 

@@ -50,7 +50,7 @@ def test_a_run_with_a_curriculum_leaves_all_that_its_report_shows(tmp_path: Path
         unlocked = run.series("curriculum/walking/unlocked").steps
         assert len(graduated) == len(unlocked) == 1
         assert run.series("curriculum/standing/unlocked").steps == [0]
-        assert run.series("inference.eval/walking/success_rate").steps
+        assert run.series("eval/walking/success_rate").steps
         assert set(run.names) >= {
             "train/loss",
             "rollout/mean_reward",
@@ -91,12 +91,13 @@ def test_what_hooks_log_to_the_workers_tracker_is_in_the_database(
         curriculum = CurriculumConfig(micro_eval_frequency=2, micro_eval_n_examples=2, eval_frequency=None)
         trainer = Trainer(TrainerConfig(epochs=3, run_dir=tmp_path, rollout=SMALL), curriculum, plugins=plugins)
         trainer.add_hook(WorkerMetricsHook(2, lambda context: {"mine/step": context.step, "mine/name": "no number"}))
+        trainer.worker.tracker.log({"rollout/before": 1.5}, step=0)
         trainer.train()
         assert not plugins.faults
     assert read(tmp_path, "SELECT epoch, value FROM metrics WHERE name = 'mine/step'") == [(1, 2.0)]
-    assert read(tmp_path, "SELECT count(*) FROM metrics WHERE name = 'inference.micro_eval/cartpole/avg_reward'") == [
-        (1,)
-    ]
+    assert read(tmp_path, "SELECT epoch, value FROM metrics WHERE name = 'rollout/before'") == [(0, 1.5)]
+    assert read(tmp_path, "SELECT count(*) FROM metrics WHERE name = 'rollout/cartpole/steps'") == [(3,)]
+    assert read(tmp_path, "SELECT count(*) FROM metrics WHERE name = 'micro_eval/cartpole/mean_reward'") == [(1,)]
     assert "claimed" not in caplog.text
 
 

@@ -88,9 +88,9 @@ def test_basic_usage(config: RolloutWorkerConfig, caplog: pytest.LogCaptureFixtu
 
     with caplog.at_level(logging.INFO, logger="hookline.hooks"):
         worker.run(steps=100)
-    assert worker.tracker.latest["inference.custom_eval/cartpole/total_count"] == 32
-    assert worker.tracker.latest["inference.micro_eval/cartpole/total_count"] == 8
-    assert worker.tracker.latest["inference.eval/cartpole/total_count"] == 64
+    assert worker.tracker.latest["custom_eval/cartpole/episodes"] == 32
+    assert worker.tracker.latest["micro_eval/cartpole/episodes"] == 8
+    assert worker.tracker.latest["eval/cartpole/episodes"] == 64
     assert [record.message for record in caplog.records if "step 100, lesson 'cartpole'" in record.message]
 
 
@@ -135,7 +135,7 @@ def test_monkey_patching_as_before(config: RolloutWorkerConfig) -> None:
     worker._evaluate_lesson = mock_evaluate_lesson
 
     worker.run(steps=10)
-    assert worker.tracker.latest["inference.micro_eval/cartpole/mocked"] is True
+    assert worker.tracker.latest["micro_eval/cartpole/mocked"] is True
 
 
 def test_testing_with_hooks(worker: RolloutWorker) -> None:
@@ -219,7 +219,7 @@ def test_migration_for_tests(worker: RolloutWorker) -> None:
     worker._evaluate_lesson = mock_method
     try:
         # run test
-        assert worker.evaluate() == {"inference.eval/cartpole/mocked": True}
+        assert worker.evaluate() == {"eval/cartpole/mocked": True}
     finally:
         worker._evaluate_lesson = original_method
 
@@ -355,7 +355,7 @@ def test_hook_composition(worker: RolloutWorker) -> None:
     worker.run(steps=100)
     logged = [entry.step for entry in worker.tracker.entries if "quarter" in entry.metrics]
     assert logged == [25, 50, 75, 100]
-    assert worker.tracker.latest["inference.eval/cartpole/total_count"] == 8
+    assert worker.tracker.latest["eval/cartpole/episodes"] == 8
 
 
 def test_debugging(worker: RolloutWorker, caplog: pytest.LogCaptureFixture) -> None:

@@ -493,13 +493,13 @@ def test_a_periodic_hook_leaves_all_names_but_its_own_to_subclasses() -> None:
 
 def test_collisions_of_two_evaluations_are_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     worker = RolloutWorker(RolloutWorkerConfig())
-    worker._evaluate_lesson = lambda *_: {"avg_reward": 1.0, "success_rate": 0.0}
+    worker._evaluate_lesson = lambda *_: {"mean_reward": 1.0, "success_rate": 0.0}
     worker.register_hook(EvaluationHook(frequency=5))
     worker.register_hook(EvaluationHook(frequency=10))
     worker.run(steps=40)
     said = [record.message for record in caplog.records if "another hook already" in record.message]
     assert len(said) == 1
-    assert "returned 'inference.eval/cartpole/avg_reward' and 1 more at step 10" in said[0]
+    assert "returned 'eval/cartpole/mean_reward' and 1 more at step 10" in said[0]
     (fault,) = worker.plugins.faults.faults.values()
     assert fault.count == 4
 
@@ -514,8 +514,8 @@ def test_what_is_put_in_the_place_of_evaluate_lesson_is_what_evaluations_give() 
     worker._evaluate_lesson = mock_evaluate_lesson
     try:
         worker.run(steps=10)
-        assert worker.tracker.latest["inference.micro_eval/cartpole/mocked"] is True
-        assert worker.evaluate() == {"inference.eval/cartpole/mocked": True}
+        assert worker.tracker.latest["micro_eval/cartpole/mocked"] is True
+        assert worker.evaluate() == {"eval/cartpole/mocked": True}
     finally:
         worker._evaluate_lesson = original_method
-    assert worker.evaluate(n_examples=2)["inference.eval/cartpole/total_count"] == 2
+    assert worker.evaluate(n_examples=2)["eval/cartpole/episodes"] == 2

@@ -180,7 +180,7 @@ def test_a_function_that_fails_can_be_said_to_not_apply() -> None:
 
 
 def test_two_functions_of_one_name_are_an_error() -> None:
-    with pytest.raises(RewardError, match="two custom rewards are called 'short'"):
+    with pytest.raises(RewardError, match="another reward is called 'short' too"):
         RolloutRewardProcessor(custom_rewards=[short, short]).process_episode_rewards(EPISODES)
 
 

@@ -565,7 +565,7 @@ def test_facts_that_are_no_episode_are_refused(facts: dict) -> None:
 
 @given(st.text(), st.floats(allow_nan=False, allow_infinity=False), st.dictionaries(st.text(), JSON))
 def test_an_episode_arrives_as_it_was_sent(text: str, reward: float, metadata: dict) -> None:
-    sent = Episode(text, text, text, reward, np.zeros(2), {"file": np.ones(3)}, metadata)
+    sent = Episode(text, text, text, reward, logprobs=np.zeros(2), arrays={"file": np.ones(3)}, metadata=metadata)
     arrived = episode_of(unpack(pack(episode_message(0, sent))))
     assert (arrived.prompt, arrived.response, arrived.reference, arrived.reward) == (text, text, text, reward)
     assert json.dumps(arrived.metadata) == json.dumps(metadata)

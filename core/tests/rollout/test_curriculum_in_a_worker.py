@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hookline import hookimpl
 from hookline.hooks import EvaluationHook
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.errors import CurriculumError
@@ -43,16 +44,34 @@ def test_a_glance_at_the_current_lesson_does_not_move_the_curriculum() -> None:
     config.curriculum_config.micro_eval_frequency = 1
     worker = RolloutWorker(config)
     worker.run(steps=6)
-    assert worker.tracker.latest["inference.micro_eval/first/success_rate"] == 1.0
+    assert worker.tracker.latest["micro_eval/first/success_rate"] == 1.0
     assert worker.curriculum.standings["first"].evaluated_success is None
     assert not any(standing.graduated for standing in worker.curriculum.standings.values())
+
+
+def test_a_workers_own_evaluation_decides_once_whether_it_moves_the_curriculum(hookline_manager) -> None:
+    class Heeding:
+        """Hands every evaluation to the worker, as the trainer's evaluator does."""
+
+        @hookimpl
+        def on_evaluation_end(self, scores: dict[str, float]) -> None:
+            worker.heed_evaluation(scores)
+
+    worker = RolloutWorker(RolloutWorkerConfig(easy_lessons()), hookline_manager)
+    hookline_manager.register(Heeding())
+    assert worker.evaluate(n_examples=2)["eval/first/success_rate"] == 1.0
+    assert worker.curriculum.standings["first"].evaluated_success is None
+    worker.heed_evaluation({"eval/first/success_rate": 0.5})
+    assert worker.curriculum.standings["first"].evaluated_success == 0.5, "an evaluation made elsewhere"
+    worker.evaluate(n_examples=2, moves_curriculum=True)
+    assert worker.curriculum.standings["first"].evaluated_success == 1.0
 
 
 def test_evaluation_is_for_worker_0_alone() -> None:
     config = RolloutWorkerConfig(easy_lessons(), worker_index=1)
     worker = RolloutWorker(config)
     worker.run(steps=4)
-    assert not any(name.startswith("inference.") for name in worker.tracker.latest)
+    assert not any("eval" in name for name in worker.tracker.latest)
 
 
 def test_every_lesson_is_evaluated_on_as_many_examples_as_asked_for() -> None:
@@ -61,8 +80,8 @@ def test_every_lesson_is_evaluated_on_as_many_examples_as_asked_for() -> None:
     worker.register_hook(EvaluationHook(frequency=2, n_examples=5, eval_type="custom"))
     worker.run(steps=2)
     for lesson in ("first", "second"):
-        assert worker.tracker.latest[f"inference.custom/{lesson}/total_count"] == 5
-        assert worker.tracker.latest[f"inference.custom/{lesson}/avg_reward"] > 0
+        assert worker.tracker.latest[f"custom/{lesson}/episodes"] == 5
+        assert worker.tracker.latest[f"custom/{lesson}/mean_reward"] > 0
 
 
 def test_an_evaluation_disturbs_no_rollout() -> None:

@@ -45,12 +45,12 @@ def test_a_problem_is_answered_as_often_as_asked() -> None:
     worker = worker_for(lesson, policy=policy, tokenizer=tokenizer)
     request = EvaluationRequest(n_examples=3, greedy=False, samples_per_problem=2, replays=1)
     (episodes,) = worker.play(request, KEY).values()
-    assert [episode.metadata["group"] for episode in episodes] == [0, 0, 1, 1, 2, 2]
+    assert [episode.group for episode in episodes] == [0, 0, 1, 1, 2, 2]
     assert len({episode.prompt for episode in episodes}) == 3
     first = episodes[0]
     texts = first.metadata["token_texts"]
-    assert "".join(texts) == first.response
-    assert len(texts) == len(first.logprobs) == first.metadata["length"]
+    assert "".join(texts) == first.prompt + first.response
+    assert len(texts) == len(first.logprobs) == len(first.tokens)
     assert "token_texts" not in episodes[1].metadata
 
 

@@ -9,22 +9,27 @@ import statistics
 import pytest
 
 from hookline.rollout import Lesson
-from hookline.rollout.scores import pass_at_k, score_evaluation, success_rates
+from hookline.rollout.scores import LessonScores, pass_at_k, score_evaluation, success_rates
 from hookline_hookspecs import Episode, EvaluationRequest
 
 
 def samples(*problems: list[float | None]) -> list[Episode]:
     """Episodes of a text lesson: the rewards of each problem's samples."""
     return [
-        Episode("?", "!", reward=reward, metadata={"group": group})
-        for group, rewards in enumerate(problems)
-        for reward in rewards
+        Episode("?", "!", reward=reward, group=group) for group, rewards in enumerate(problems) for reward in rewards
     ]
 
 
 def episodes(*rewards: float) -> list[Episode]:
     """Episodes of a control lesson."""
     return [Episode(reward=reward) for reward in rewards]
+
+
+def scores_of(
+    request: EvaluationRequest, lessons: dict[str, Lesson], played: dict[str, list[Episode]], kind: str | None = None
+) -> dict[str, float]:
+    evaluated = {name: LessonScores(own, lessons[name].success_above, request.pass_at) for name, own in played.items()}
+    return score_evaluation(request, lessons, evaluated, kind)
 
 
 @pytest.mark.parametrize("total", range(1, 7))
@@ -44,7 +49,7 @@ def test_pass_at_k_is_exact_for_many_samples() -> None:
 def test_the_scores_of_a_text_lesson() -> None:
     request = EvaluationRequest(greedy=False, samples_per_problem=4, pass_at=(2, 4))
     played = {"sums": samples([1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, None], [0.0, 0.0, 0.0, 0.0])}
-    scores = score_evaluation(request, {"sums": Lesson("sums")}, played)
+    scores = scores_of(request, {"sums": Lesson("sums")}, played)
     means = [0.25, 2 / 3, 0.0]
     assert {name.removeprefix("eval/sums/"): value for name, value in scores.items() if "sums" in name} == {
         "episodes": 12.0,
@@ -61,9 +66,7 @@ def test_the_scores_of_a_text_lesson() -> None:
 
 
 def test_a_control_lesson_has_no_pass_at_k() -> None:
-    scores = score_evaluation(
-        EvaluationRequest(), {"pole": Lesson("pole", success_above=15.0)}, {"pole": episodes(10, 20)}
-    )
+    scores = scores_of(EvaluationRequest(), {"pole": Lesson("pole", success_above=15.0)}, {"pole": episodes(10, 20)})
     assert scores == {
         f"{group}/{name}": value
         for group in ("eval/pole", "eval")
@@ -80,7 +83,7 @@ def test_lessons_of_a_category_are_counted_together_and_no_name_is_guessed() -> 
         "sum-3": Lesson("sum-3"),
     }
     played = {"sum-1": samples([1.0], [1.0]), "sum-2": samples([0.0], [1.0]), "sum-3": samples([0.0], [0.0])}
-    scores = score_evaluation(EvaluationRequest(), lessons, played)
+    scores = scores_of(EvaluationRequest(), lessons, played)
     categories = {name.split("/")[1] for name in scores if name.startswith("eval_category/")}
     assert categories == {"sums"}
     assert scores["eval_category/sums/success_rate"] == 0.75
@@ -89,7 +92,7 @@ def test_lessons_of_a_category_are_counted_together_and_no_name_is_guessed() -> 
 
 
 def test_a_glance_has_names_of_its_own_and_no_categories() -> None:
-    scores = score_evaluation(
+    scores = scores_of(
         EvaluationRequest(kind="micro"), {"sums": Lesson("sums", category="maths")}, {"sums": samples([1.0])}
     )
     assert set(scores) == {
@@ -99,12 +102,26 @@ def test_a_glance_has_names_of_its_own_and_no_categories() -> None:
 
 
 def test_where_nothing_could_be_judged_there_is_no_rate() -> None:
-    scores = score_evaluation(EvaluationRequest(), {"sums": Lesson("sums")}, {"sums": samples([None], [None])})
+    scores = scores_of(EvaluationRequest(), {"sums": Lesson("sums")}, {"sums": samples([None], [None])})
     assert scores == {
         "eval/sums/episodes": 2.0, "eval/sums/not_applicable": 2.0, "eval/episodes": 2.0, "eval/not_applicable": 2.0
     }  # fmt: skip
 
 
-def test_the_success_of_lessons_is_read_from_full_evaluations_only() -> None:
-    scores = {"eval/a/success_rate": 0.5, "eval/success_rate": 0.1, "inference.eval/b/success_rate": 1.0}
+def test_an_evaluation_of_a_kind_of_its_own_has_the_same_scores_under_its_own_name() -> None:
+    lessons, played = {"sums": Lesson("sums", category="maths")}, {"sums": samples([1.0], [0.0])}
+    full, own = (scores_of(EvaluationRequest(), lessons, played, kind) for kind in (None, "final"))
+    assert {name.replace("final", "eval", 1): value for name, value in own.items()} == full
+    assert {"final/sums/mean_reward", "final_category/maths/mean_reward", "final/mean_reward"} <= set(own)
+
+
+def test_scores_that_come_without_episodes_stand_as_they_are() -> None:
+    assert score_evaluation(EvaluationRequest(), {"sums": Lesson("sums")}, {"sums": {"mocked": 1.0}}) == {
+        "eval/sums/mocked": 1.0
+    }
+
+
+def test_the_success_of_lessons_is_read_from_evaluations_of_one_kind() -> None:
+    scores = {"eval/a/success_rate": 0.5, "eval/success_rate": 0.1, "micro_eval/b/success_rate": 1.0}
     assert success_rates(scores, ["a", "b"]) == {"a": 0.5}
+    assert success_rates(scores, ["a", "b"], "micro_eval") == {"b": 1.0}

@@ -45,27 +45,42 @@ def test_a_rollout_has_texts_tokens_and_rewards_in_groups_by_prompt() -> None:
     worker = worker_for(sums(), sampling=SamplingConfig(samples_per_prompt=3))
     rollout = worker.rollout()
     assert len(rollout.episodes) == 12
-    assert rollout.arrays["groups"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-    assert rollout.arrays["tokens"].shape == rollout.arrays["logprobs"].shape == (12, 4)
+    assert [episode.group for episode in rollout.episodes] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     for episode, reward in zip(rollout.episodes, rollout.arrays["rewards"], strict=True):
         a, b = episode.prompt.removesuffix("=").split("+")
         assert episode.reference == str(int(a) + int(b))
         assert episode.reward == reward == exact_match(TextProblem(episode.prompt, episode.reference), episode.response)
-        assert TOKENIZER.decode(episode.arrays["tokens"].tolist()) == episode.response
-        assert TOKENIZER.decode(episode.arrays["prompt_tokens"].tolist()) == episode.prompt
-        assert len(episode.logprobs) == len(episode.arrays["tokens"]) == episode.metadata["length"]
     assert len({episode.prompt for episode in rollout.episodes[:3]}) == 1
 
 
+def test_an_episode_says_of_each_token_whose_it_is_and_whether_it_is_trained() -> None:
+    worker = worker_for(
+        Lesson("two", TextTask([("1+1=", "2"), ("12+13=", "25")], max_new_tokens=4)),
+        sampling=SamplingConfig(samples_per_prompt=2, temperature=0.5, top_p=0.9),
+    )
+    worker.update_weights(worker.policy.initial_weights(3), version=7)
+    for episode in worker.rollout().episodes:
+        question, answer = episode.turns
+        assert (question.role, answer.role) == ("user", "assistant")
+        assert (question.text, answer.text) == (episode.prompt, episode.response)
+        for turn in episode.turns:
+            assert TOKENIZER.decode(episode.tokens[turn.start : turn.end].tolist()) == turn.text
+        assert (question.start, question.end, answer.end) == (0, answer.start, len(episode.tokens))
+        assert episode.mask.tolist() == [False] * answer.start + [True] * episode.metadata["length"]
+        assert len(episode.logprobs) == len(episode.log_mass) == len(episode.tokens)
+        assert (episode.logprobs[~episode.mask] == 0).all()
+        assert (episode.temperature, episode.weights_version) == (0.5, 7)
+
+
 def test_torch_finds_the_logprobs_that_jax_sampled_with() -> None:
-    worker = worker_for(sums())
+    worker = worker_for(sums(), sampling=SamplingConfig(temperature=0.7))
     module = worker.policy.torch_module(worker.policy.initial_weights(worker.config.seed))
     rollout = worker.rollout()
     for episode in rollout.episodes:
-        tokens = np.concatenate([episode.arrays["prompt_tokens"], episode.arrays["tokens"]])
+        tokens = torch.from_numpy(episode.tokens).long()[None]
         with torch.no_grad():
-            logprobs = module.token_logprobs(torch.from_numpy(tokens).long()[None])[0]
-        np.testing.assert_allclose(episode.logprobs, logprobs[-len(episode.logprobs) :], atol=1e-5)
+            logprobs = module.token_logprobs(tokens, temperature=torch.tensor([0.7]))[0]
+        np.testing.assert_allclose(episode.logprobs[episode.mask], logprobs[episode.mask[1:]], atol=1e-5)
 
 
 def test_a_policy_that_knows_the_answers_graduates() -> None:
@@ -81,11 +96,11 @@ def test_a_policy_that_knows_the_answers_graduates() -> None:
         loss.backward()
         optimizer.step()
     worker = worker_for(Lesson("two", TextTask(problems, max_new_tokens=4), plateau_window=2))
-    assert worker.evaluate(n_examples=16)["inference.eval/two/success_rate"] == 0.0
+    assert worker.evaluate(n_examples=16)["eval/two/success_rate"] == 0.0
     worker.update_weights(dict(module.named_parameters()), version=1)
     worker.run(steps=3)
     scores = worker.evaluate(n_examples=16, moves_curriculum=True)
-    assert scores["inference.eval/two/success_rate"] == 1.0
+    assert scores["eval/two/success_rate"] == 1.0
     assert worker.is_complete
 
 
@@ -141,7 +156,7 @@ def test_what_a_checker_cannot_judge_is_left_out_rather_than_counted_as_nothing(
     assert "mean_reward" not in rollout.stats
     assert worker.curriculum.standings["sums"].success is None
     scores = worker.evaluate(n_examples=4)
-    assert scores == {"inference.eval/sums/total_count": 4.0, "inference.eval/sums/not_applicable_count": 4.0}
+    assert scores == {"eval/sums/episodes": 4.0, "eval/sums/not_applicable": 4.0}
 
 
 def test_a_prompt_that_the_context_has_no_room_for_is_an_error() -> None:

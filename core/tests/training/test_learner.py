@@ -73,6 +73,7 @@ def text_batch(rows: int = 12, length: int = 9, seed: int = 0, **kinds: Any) -> 
         "valid": valid,
         "loss_mask": valid & (torch.arange(length) > 0),
         "logprobs": -2.3 + 0.3 * torch.randn(rows, length - 1, generator=generator),
+        "temperature": torch.linspace(0.5, 1.5, rows),
         "rewards": rewards,
         "advantages": torch.randn(rows, generator=generator),
         "groups": torch.arange(rows) // 4,

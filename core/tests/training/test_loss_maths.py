@@ -236,18 +236,25 @@ def text_batch() -> dict[str, Tensor]:
         "valid": valid,
         "loss_mask": loss_mask,
         "logprobs": -2.0 + 0.3 * torch.randn(4, 5, generator=generator, dtype=torch.float64),
+        "temperature": torch.tensor([0.7, 1.0, 1.5, 0.5], dtype=torch.float64),
         "advantages": torch.tensor([1.0, -0.5, 0.7, 0.0], dtype=torch.float64),
         "rewards": torch.tensor([1.0, 0.0, 0.5, float("nan")], dtype=torch.float64),
         "groups": torch.tensor([0, 0, 1, 1]),
     }
 
 
-def plain_token_logprobs(policy: Any, batch: Mapping[str, Tensor], row: int) -> dict[int, float]:
-    """The log-probability of each token that counts, by position, from the sequence alone without its padding."""
+def plain_token_logprobs(
+    policy: Any, batch: Mapping[str, Tensor], row: int, temperature: float | None = None
+) -> dict[int, float]:
+    """The log-probability of each token that counts, by position, from the sequence alone without its padding.
+
+    :param temperature: None for the row's own.
+    """
+    temperature = float(batch["temperature"][row]) if temperature is None else temperature
     positions = [i for i, valid in enumerate(batch["valid"][row].tolist()) if valid]
     tokens = batch["tokens"][row, positions]
     with torch.no_grad():
-        logits = policy(tokens[None])[0].tolist()
+        logits = (policy(tokens[None])[0] / temperature).tolist()
     return {
         position: math.log(plain_softmax(logits[place - 1])[int(tokens[place])])
         for place, position in enumerate(positions)
@@ -259,7 +266,7 @@ def test_sft_is_the_cross_entropy_of_the_tokens_that_count(transformer: Any, tex
     loss = loss_of("sft")
 
     def reference() -> float:
-        found = [-p for row in range(4) for p in plain_token_logprobs(transformer, text_batch, row).values()]
+        found = [-p for row in range(4) for p in plain_token_logprobs(transformer, text_batch, row, 1.0).values()]
         assert len(found) == 10
         return sum(found) / len(found)
 

@@ -13,13 +13,12 @@ pytest.importorskip("ahocorasick_rs")
 
 from hookline import PluginManager, hookimpl
 from hookline.policies import TransformerPolicy
-from hookline.rewards import IntegratedRewardConfig, RewardConfig
+from hookline.rewards import IntegratedRewardConfig, RewardConfig, RewardError, create_integrated_reward_system
 from hookline.rollout import CurriculumConfig
 from hookline.rollout.text import arithmetic_lessons
 from hookline.testing import EventRecorder
 from hookline.training import RolloutConfig, Trainer, TrainerConfig
 from hookline.training.errors import TrainingError
-from hookline.training.rollout_rewards import RolloutRewards
 from hookline_hookspecs import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
 
 LESSON_ONLY = RewardConfig(length_weight=0, keyword_weight=0, perplexity_weight=0, accuracy_weight=0)
@@ -39,19 +38,21 @@ def rollout() -> Rollout:
     return Rollout(arrays={"rewards": np.zeros(4, np.float32)}, episodes=episodes)
 
 
-def test_what_the_lesson_says_is_one_reward_and_what_is_rejected_has_no_say(hookline_manager: PluginManager) -> None:
+def test_the_lessons_reward_is_an_input_and_what_is_rejected_has_no_part_in_its_group(
+    hookline_manager: PluginManager,
+) -> None:
     hookline_manager.register(NoSwearing())
     played = rollout()
-    RolloutRewards(STRICT, hookline_manager).apply(played)
+    accepted = create_integrated_reward_system(STRICT, hookline_manager).process_rollout(played)
+    assert accepted.tolist() == [True, True, False, False]
     right, wrong, rejected, unjudged = played.arrays["rewards"].tolist()
     assert (right, wrong) == (1.0, 0.0)
     assert math.isnan(rejected)
     assert math.isnan(unjudged)
-    assert played.stats["acceptance_rate"] == 0.5
     assert played.episodes[2].metadata["verification_message"] == "swearing: swears"
 
 
-def test_other_rewards_are_weighed_with_the_lessons_own(hookline_manager: PluginManager) -> None:
+def test_a_lessons_reward_is_weighed_with_the_others(hookline_manager: PluginManager) -> None:
     config = IntegratedRewardConfig(
         RewardConfig(
             length_weight=1, keyword_weight=0, perplexity_weight=0, accuracy_weight=0, target_length=1,
@@ -59,44 +60,79 @@ def test_other_rewards_are_weighed_with_the_lessons_own(hookline_manager: Plugin
         ),
         enable_verification=False,
         min_reward_threshold=0.0,
+        batch_size=3,
     )  # fmt: skip
     played = rollout()
-    RolloutRewards(config, hookline_manager).apply(played)
-    assert played.arrays["rewards"][:2].tolist() == [1.0, 0.25]
+    create_integrated_reward_system(config, hookline_manager).process_rollout(played)
+    assert played.arrays["rewards"].tolist() == [1.0, 0.25, 0.75, 1.0], "batches of three and of one"
+
+
+def test_a_plugin_cannot_give_a_reward_by_the_lessons_name(hookline_manager: PluginManager) -> None:
+    class Other:
+        @hookimpl
+        def score_episodes(self, batch: EpisodeBatch) -> dict[str, Any]:
+            return {"lesson": [1.0] * len(batch)}
+
+    hookline_manager.register(Other(), "other")
+    system = create_integrated_reward_system(STRICT, hookline_manager)
+    with pytest.raises(RewardError, match="reward 'lesson' of plugin 'other': another reward is called 'lesson' too"):
+        system.process_rollout(rollout())
+
+
+def test_scores_that_are_given_must_be_one_for_each_episode_in_0_to_1(hookline_manager: PluginManager) -> None:
+    system = create_integrated_reward_system(STRICT, hookline_manager)
+    episodes = rollout().episodes
+    with pytest.raises(RewardError, match="reward 'lesson': 2 scores were given for 4 episodes"):
+        system.process_episodes(episodes, {"lesson": [1.0, 0.0]})
+    with pytest.raises(RewardError, match=r"reward 'lesson', episode 2: the score must be in 0..1, got 7.0"):
+        system.process_episodes(episodes, {"lesson": [1.0, 0.0, 7.0, None]})
+
+
+def test_an_episodes_own_reward_counts_only_where_it_is_given(hookline_manager: PluginManager) -> None:
+    hookline_manager.register(NoSwearing())
+    system = create_integrated_reward_system(STRICT, hookline_manager)
+    rewards, accepted, _ = system.process_episodes(rollout().episodes)
+    assert np.isnan(np.array(rewards)).all(), "no reward with a weight applies"
+    assert accepted == []
+
+
+def test_bounds_that_follow_the_data_are_saved_and_put_back(hookline_manager: PluginManager) -> None:
+    config = IntegratedRewardConfig(
+        LESSON_ONLY, min_reward_threshold=0.3, target_acceptance_rate=1.0, enable_verification=False
+    )
+    rewards = create_integrated_reward_system(config, hookline_manager)
+    rewards.process_rollout(rollout())
+    saved = rewards.state_dict()
+    assert saved["min_reward"] < 0.3
+    other = create_integrated_reward_system(config, PluginManager())
+    other.load_state_dict(saved)
+    assert other.state_dict() == saved
 
 
 def test_without_a_verifier_the_run_goes_on_unverified(
     hookline_manager: PluginManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    played = rollout()
-    RolloutRewards(STRICT, hookline_manager).apply(played)
-    assert played.arrays["rewards"][:3].tolist() == [1.0, 0.0, 1.0]
+    train(hookline_manager)
     assert "no verifier is active. pip install hookline-verifiers" in caplog.text
 
 
-def test_bounds_that_follow_the_data_are_saved_and_put_back(hookline_manager: PluginManager) -> None:
-    config = IntegratedRewardConfig(LESSON_ONLY, min_reward_threshold=0.3, target_acceptance_rate=1.0)
-    rewards = RolloutRewards(config, hookline_manager)
-    rewards.apply(rollout())
-    saved = rewards.state_dict()
-    assert saved["min_reward"] < 0.3
-    other = RolloutRewards(config, PluginManager())
-    other.load_state_dict(saved)
-    assert other.state_dict() == saved
-
-
-def test_a_trainer_has_its_rollouts_rewarded_and_announces_it(
-    hookline_manager: PluginManager, hookline_events: EventRecorder
-) -> None:
+def train(plugins: PluginManager) -> Trainer:
     trainer = Trainer(
         TrainerConfig(1, rollout=RolloutConfig(2, samples_per_prompt=4, minibatches=2, update_epochs=1)),
         CurriculumConfig(arithmetic_lessons("addition-1"), micro_eval_frequency=None, eval_frequency=None),
         TransformerPolicy(98, width=16, layers=1, heads=2, context=16),
         rewards=STRICT,
-        plugins=hookline_manager,
+        plugins=plugins,
     )
     trainer.train()
+    return trainer
+
+
+def test_a_trainer_has_its_rollouts_rewarded_and_announces_it(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    trainer = train(hookline_manager)
     names = hookline_events.names()
     order = ["on_rollout_end", "pre_rewards", "post_rewards", "on_episodes_filtered", "on_train_phase_start"]
     places = [names.index(name) for name in order]

@@ -66,7 +66,7 @@ class Judgements:
 
     @hookimpl
     def on_evaluation_end(self, scores: Mapping[str, float]) -> None:
-        self.shares.append(scores["inference.warm_start/addition-1/success_rate"])
+        self.shares.append(scores["warm_start/addition-1/success_rate"])
 
 
 def test_the_policy_is_shown_examples_until_it_solves_enough_and_plays_then(

@@ -30,7 +30,7 @@ from hookline_hookspecs.artifacts import (
 )
 from hookline_hookspecs.context import HookContext
 from hookline_hookspecs.emit import Emit
-from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, VerificationReport, VerificationResult
+from hookline_hookspecs.episodes import Episode, EpisodeBatch, Rollout, Turn, VerificationReport, VerificationResult
 from hookline_hookspecs.errors import HooklineError
 from hookline_hookspecs.logs import get_logger
 from hookline_hookspecs.markers import PROJECT_NAME, Clock, Kind, Scope, hookimpl, hookspec
@@ -68,6 +68,7 @@ __all__ = [
     "Shared",
     "TrainerHook",
     "TrainerState",
+    "Turn",
     "VerificationReport",
     "VerificationResult",
     "Watch",

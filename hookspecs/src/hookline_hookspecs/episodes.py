@@ -2,30 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Episode", "EpisodeBatch", "Rollout", "VerificationReport", "VerificationResult"]
+__all__ = ["Episode", "EpisodeBatch", "Rollout", "Turn", "VerificationReport", "VerificationResult"]
+
+
+class Turn(NamedTuple):
+    """One message of a conversation."""
+
+    role: str = "user"
+    """Who speaks: `system`, `user`, `assistant` for the policy, or `tool`."""
+    text: str = ""
+    start: int = 0
+    """The turn's tokens are `episode.tokens[start:end]`; none where the episode has no tokens."""
+    end: int = 0
 
 
 @dataclass
 class Episode:
-    """One prompt and one response, or one passage through an environment."""
+    """A conversation with a language model, or one episode in a control environment.
+
+    One that is made from turns has its prompt and response from them. The fields from `tokens` to `log_mass` have one
+    entry for each token of the conversation.
+    """
 
     prompt: str = ""
+    """The text before the policy's first turn."""
     response: str = ""
+    """The text of the policy's last turn: what rewards and verifiers read."""
     reference: str | None = None
     """The expected answer, when there is one."""
     reward: float | None = None
     """What the environment or the reward processor gave, None before that."""
+    turns: Sequence[Turn] = ()
+    """The conversation in order. Empty for a control episode, and where only a prompt and a response are known."""
+    tokens: Any = None
+    """All tokens of all turns, one after the other: an array of integers, or None."""
+    mask: Any = None
+    """True for each token that is trained on, which the policy sampled; an array of booleans, or None."""
     logprobs: Any = None
-    """Log-probability of each response token under the policy that made it: an array, or None."""
+    """The log-probability of each token under the distribution that it was sampled from, with temperature, top-k and
+    top-p; 0 for tokens that were not sampled. Of the response's tokens where `tokens` is None."""
+    log_mass: Any = None
+    """The log of the probability that top-k and top-p kept at each token, 0 where that is all; None without them.
+    `logprobs + log_mass` are the log-probabilities before they cut anything off."""
+    temperature: float = 1.0
+    """What the logits behind `logprobs` were divided by."""
+    group: int | None = None
+    """The problem that was answered: samples of one problem share it. None where each episode is its own."""
+    weights_version: Any = None
+    """The version of the weights that made it: one number, or an array of one for each token where new weights came
+    in the middle. None where it is not known."""
     arrays: dict[str, Any] = field(default_factory=dict)
     """Observations, actions, rewards and the like of a control episode, by name."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """Per-episode settings (target length, keywords) and findings (reward, verdicts)."""
+
+    def __post_init__(self) -> None:
+        if self.turns:
+            responses = [index for index, turn in enumerate(self.turns) if turn.role == "assistant"]
+            first = responses[0] if responses else len(self.turns)
+            self.prompt = "".join(turn.text for turn in self.turns[:first])
+            self.response = self.turns[responses[-1]].text if responses else ""
 
 
 @dataclass
@@ -56,7 +97,8 @@ class Rollout:
     weights_version: int = 0
     """The version of the weights that made this rollout."""
     arrays: dict[str, Any] = field(default_factory=dict)
-    """Observations, actions, log-probabilities, rewards, values and ends, by name."""
+    """Observations, actions, log-probabilities, rewards, values and ends, by name. Of text only the rewards: all else
+    is in the episodes."""
     episodes: list[Episode] = field(default_factory=list)
     stats: dict[str, float] = field(default_factory=dict)
     """Mean reward, lengths, rates, by name."""

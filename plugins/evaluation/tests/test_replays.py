@@ -24,7 +24,7 @@ from hookline_evaluation.replays.page import replay_page
 from hookline_evaluation.replays.png import encode_png
 from hookline_evaluation.replays.records import episode_record, plain
 from hookline_evaluation.replays.storage import write_replay
-from hookline_hookspecs import Episode, ReplayRecord, TrainerState
+from hookline_hookspecs import Episode, ReplayRecord, TrainerState, Turn
 
 EVIL = "</pre><script>alert('x')</script><img src=x onerror=alert(1)>"
 
@@ -73,7 +73,7 @@ def page_of(*episodes: Episode) -> Elements:
 
 def test_a_text_episode_keeps_its_tokens_and_their_logprobs() -> None:
     episode = Episode(
-        "2+3=", "5", "5", 1.0, logprobs=array("d", [-0.5, -0.25]), metadata={"token_texts": ["5", ""], "group": 3}
+        "2+3=", "5", "5", 1.0, logprobs=array("d", [-0.5, -0.25]), group=3, metadata={"token_texts": ["5", ""]}
     )
     assert episode_record("addition", episode) == {
         "lesson": "addition",
@@ -82,8 +82,32 @@ def test_a_text_episode_keeps_its_tokens_and_their_logprobs() -> None:
         "response": "5",
         "reference": "5",
         "tokens": [{"text": "5", "logprob": -0.5}, {"text": "", "logprob": -0.25}],
-        "metadata": {"group": 3},
+        "group": 3,
+        "metadata": {},
     }
+
+
+def test_of_a_conversation_all_turns_are_kept_and_the_tokens_that_the_policy_sampled() -> None:
+    episode = Episode(
+        turns=[
+            Turn("user", "ab", 0, 1),
+            Turn("assistant", "c", 1, 2),
+            Turn("tool", "d", 2, 3),
+            Turn("assistant", "e", 3, 4),
+        ],
+        logprobs=array("d", [0.0, -0.5, 0.0, -0.25]),
+        mask=[False, True, False, True],
+        metadata={"token_texts": ["ab", "c", "d", "e"]},
+    )
+    record = episode_record("tools", episode)
+    assert (record["prompt"], record["response"]) == ("ab", "e")
+    assert record["turns"] == [
+        {"role": "user", "text": "ab"}, {"role": "assistant", "text": "c"},
+        {"role": "tool", "text": "d"}, {"role": "assistant", "text": "e"},
+    ]  # fmt: skip
+    assert record["tokens"] == [{"text": "c", "logprob": -0.5}, {"text": "e", "logprob": -0.25}]
+    places = [page_of(episode).text.index(shown) for shown in ("userab", "assistantc", "toold", "assistante")]
+    assert places == sorted(places)
 
 
 def test_a_control_episode_keeps_what_happened() -> None:

@@ -49,7 +49,7 @@ def make_run(folder: Path, *, started: float = 1000.0, end: str = "run/completed
     sink = SQLiteSink(Run(folder))
     sink.write([Report(0, None, {"run/started": 1.0}, started)])
     sink.write([Report(s, s // 10, {"train/loss": 1 / s, "rollout/mean_reward": s}, started + s) for s in range(1, 41)])
-    sink.write([Report(40, 3, {end: 1.0, "inference.eval/sums/success_rate": 0.75}, started + 41)])
+    sink.write([Report(40, 3, {end: 1.0, "eval/sums/success_rate": 0.75}, started + 41)])
     sink.close()
     (folder / "heartbeat").touch()
 

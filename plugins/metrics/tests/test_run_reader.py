@@ -127,10 +127,10 @@ def test_runs_are_known_by_their_files(tmp_path: Path) -> None:
 
 
 def test_lessons_are_found_in_the_names_of_their_scores() -> None:
-    names = ["inference.eval/sums/success_rate", "sums/success_rate", "success_rate", "inference.eval/sums/avg_reward"]
-    overall = "inference.eval/success_rate"
+    names = ["eval/sums/success_rate", "sums/success_rate", "success_rate", "eval/sums/mean_reward"]
+    overall = "eval/success_rate"
     assert lesson_scores([*names, overall]) == {
-        "inference.eval": {"sums": "inference.eval/sums/success_rate"},
+        "eval": {"sums": "eval/sums/success_rate"},
         "": {"sums": "sums/success_rate"},
     }
     assert list(lesson_scores(["eval/sums-1-2/success_rate", "eval/sums-1/success_rate"])["eval"]) == [
@@ -143,9 +143,9 @@ def test_the_headline_has_the_mean_over_lessons_of_the_widest_evaluation(tmp_pat
     numbers: dict[str, Any] = {
         "train/loss": 0.5,
         "rollout/mean_reward": 2.0,
-        "inference.eval/a/success_rate": 0.5,
-        "inference.eval/b/success_rate": 1.0,
-        "inference.micro_eval/a/success_rate": 0.0,
+        "eval/a/success_rate": 0.5,
+        "eval/b/success_rate": 1.0,
+        "micro_eval/a/success_rate": 0.0,
         "rate/steps_per_second": 30.0,
     }
     write(tmp_path, (1, numbers))

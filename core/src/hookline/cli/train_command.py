@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from hookline.training import Trainer
 
 __all__ = ["print_outcome", "train"]
-
-EVALUATIONS: Final = ("eval", "inference.eval")
-"""Prefixes of evaluation scores: the evaluation plugin's, then the rollout worker's."""
 
 
 def train(
@@ -135,8 +132,7 @@ def _lessons(curriculum: Curriculum, scores: Mapping[str, float]) -> Table:
     for heading in ("success in training", "success in evaluation", "mean reward"):
         table.add_column(heading, justify="right")
     for name, standing in curriculum.standings.items():
-        success = _score(scores, name, "success_rate")
-        reward = _score(scores, name, "mean_reward", "avg_reward")
+        success, reward = (scores.get(f"eval/{name}/{score}") for score in ("success_rate", "mean_reward"))
         table.add_row(
             escape(name),
             "graduated" if standing.graduated else "in training" if standing.unlocked else "locked",
@@ -145,11 +141,6 @@ def _lessons(curriculum: Curriculum, scores: Mapping[str, float]) -> Table:
             "-" if reward is None else f"{reward:.4g}",
         )
     return table
-
-
-def _score(scores: Mapping[str, float], lesson: str, *names: str) -> float | None:
-    keys = [f"{evaluation}/{lesson}/{name}" for evaluation in EVALUATIONS for name in names]
-    return next((scores[key] for key in keys if key in scores), None)
 
 
 class LogHandler(RichHandler):

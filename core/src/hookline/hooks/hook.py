@@ -156,7 +156,7 @@ def parts_of(hook: Hook) -> list[Hook]:
 class EvaluationHook(PeriodicHook):
     """Evaluates all lessons, which may graduate them, or only the current one, which leaves the curriculum unchanged.
 
-    Runs on worker 0 only. Scores are named `inference.{eval_type}/{lesson}/{score}`. If two hooks of one `eval_type`
+    Runs on worker 0 only. Scores are named `{eval_type}/{lesson}/{score}`. If two hooks of one `eval_type`
     run at the same step, the results of that step have the scores of the first.
     """
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hookline.policies.protocol import ControlPolicy, PolicyError, TextPolicy, missing_methods
 
-__all__ = ["ControlFromForward", "TextFromForward", "control_policy", "text_policy"]
+__all__ = ["ControlFromForward", "TextFromForward", "control_policy", "next_token_logprobs", "text_policy"]
 
 HALF_LOG_TAU: Final = 0.5 * math.log(2 * math.pi)
 
@@ -89,7 +89,17 @@ class TextFromForward:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
 
-    def token_logprobs(self, tokens: Tensor, valid: Tensor) -> Tensor:
+    def token_logprobs(self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
         del valid  # what stands on the right of a token is not seen by it
-        logits: Tensor = self._module(tokens)
-        return logits[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
+        return next_token_logprobs(self._module(tokens), tokens, temperature)
+
+
+def next_token_logprobs(logits: Tensor, tokens: Tensor, temperature: Tensor | None = None) -> Tensor:
+    """The log-probability of each token but the first under the logits at the token before it.
+
+    :param temperature: what the logits of each row are divided by.
+    """
+    before = logits[:, :-1]
+    if temperature is not None:
+        before = before / temperature[:, None, None]
+    return before.log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)

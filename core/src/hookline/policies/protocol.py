@@ -70,10 +70,11 @@ class ControlPolicy(Protocol):
 class TextPolicy(Protocol):
     """A torch module that writes text."""
 
-    def token_logprobs(self, tokens: Tensor, valid: Tensor) -> Tensor:
+    def token_logprobs(self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
         """The log-probability of each token but the first, given those before it: (rows, length - 1).
 
         :param valid: false where a token is padding, on either side. No other token may depend on it.
+        :param temperature: what the logits of each row are divided by, (rows,); None for the logits as they are.
         """
 
 

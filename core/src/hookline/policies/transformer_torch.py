@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from hookline.policies.forward_torch import next_token_logprobs
 from hookline.policies.transformer import TransformerPolicy
 from hookline.policies.weights import load_into_module
 
@@ -62,10 +63,12 @@ class Transformer(nn.Module):
         logits: Tensor = functional.linear(self.norm(x), self.token_embedding.weight)
         return logits
 
-    def token_logprobs(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        """The log-probability of each token but the first, given those before it: (batch, length - 1)."""
-        logprobs: Tensor = self(tokens, valid)[:, :-1].log_softmax(-1)
-        return logprobs.gather(-1, tokens[:, 1:, None]).squeeze(-1)
+    def token_logprobs(self, tokens: Tensor, valid: Tensor | None = None, temperature: Tensor | None = None) -> Tensor:
+        """The log-probability of each token but the first, given those before it: (batch, length - 1).
+
+        :param temperature: what the logits of each sequence are divided by, (batch,).
+        """
+        return next_token_logprobs(self(tokens, valid), tokens, temperature)
 
 
 class Attention(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 from hookline.rewards.errors import RewardError
@@ -10,7 +11,7 @@ from hookline_hookspecs import Episode
 
 __all__ = ["as_records", "episodes_of"]
 
-FIELDS: Final = frozenset({"prompt", "response", "reference", "reward", "logprobs", "arrays", "metadata"})
+FIELDS: Final = frozenset(field.name for field in fields(Episode))
 
 
 def episodes_of(buffer: Any) -> list[Any]:
@@ -30,7 +31,7 @@ def as_records(episodes: Sequence[Any]) -> list[Episode]:
     ]
     for index, record in enumerate(records):
         if type(record.response) is not str or type(record.prompt) is not str:
-            _check_texts(index, record)
+            _check_texts(index, record.prompt, record.response)
     return records
 
 
@@ -39,8 +40,11 @@ def _as_record(index: int, episode: Any) -> Episode:
         return episode
     if not isinstance(episode, Mapping):
         raise RewardError(f"episode {index} must be an Episode or a dictionary, got {type(episode).__name__}")
-    if "response" not in episode:
+    if "response" not in episode and "turns" not in episode:
         raise RewardError(f"episode {index} has no 'response'; it has {', '.join(map(repr, episode)) or 'nothing'}")
+    prompt, response = episode.get("prompt", ""), episode.get("response", "")
+    if type(prompt) is not str or type(response) is not str:
+        _check_texts(index, prompt, response)
     metadata = episode.get("metadata")
     if metadata is not None and not isinstance(metadata, Mapping):
         raise RewardError(f"episode {index}: metadata must be a dictionary, got {type(metadata).__name__}")
@@ -49,8 +53,7 @@ def _as_record(index: int, episode: Any) -> Episode:
     return Episode(**known)
 
 
-def _check_texts(index: int, episode: Episode) -> None:
-    for name in ("prompt", "response"):
-        text = getattr(episode, name)
+def _check_texts(index: int, prompt: Any, response: Any) -> None:
+    for name, text in {"prompt": prompt, "response": response}.items():
         if not isinstance(text, str):
             raise RewardError(f"episode {index}: {name} must be a string, got {type(text).__name__}")

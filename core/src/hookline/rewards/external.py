@@ -26,9 +26,8 @@ __all__ = [
     "Answers",
     "ExternalRewardModel",
     "RewardFunction",
+    "all_scores",
     "check_weights",
-    "function_scores",
-    "plugin_scores",
     "score_column",
 ]
 
@@ -36,9 +35,23 @@ RewardFunction = Callable[[str, str], float | None]
 """From a prompt and a response to a score in 0..1, or None where it does not apply."""
 
 
-def plugin_scores(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFailure) -> dict[str, Column]:
-    """What plugins give in `score_episodes`, by the reward's name."""
+def all_scores(
+    batch: EpisodeBatch,
+    given: Mapping[str, Sequence[float | None]],
+    manager: PluginManager,
+    functions: Sequence[RewardFunction],
+    on_failure: OnFailure,
+) -> dict[str, Column]:
+    """What was given with the episodes, what plugins give in `score_episodes` and what functions give, by name."""
     columns: dict[str, Column] = {}
+
+    def add(name: str, who: str, scores: Any) -> None:
+        if name in columns:
+            raise RewardError(f"{who}: another reward is called {name!r} too; give one another name")
+        columns[name] = score_column(who, scores, len(batch))
+
+    for name, scores in given.items():
+        add(name, f"reward {name!r}", scores)
     for plugin, result in collect_or_raise(manager, "score_episodes", batch, on_failure):
         if not isinstance(result, Mapping):
             raise RewardError(
@@ -46,31 +59,25 @@ def plugin_scores(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFai
                 f"got {type(result).__name__}"
             )
         for name, scores in result.items():
-            if name in columns:
-                raise RewardError(f"plugin {plugin!r}: another reward is called {name!r} too; give one another name")
-            columns[name] = score_column(f"reward {name!r} of plugin {plugin!r}", scores, len(batch))
-    return columns
-
-
-def function_scores(
-    functions: Sequence[RewardFunction], batch: EpisodeBatch, on_failure: OnFailure
-) -> dict[str, Column]:
-    """What functions give, by the function's name."""
-    columns: dict[str, Column] = {}
+            add(name, f"reward {name!r} of plugin {plugin!r}", scores)
     for function in functions:
         name = getattr(function, "__name__", type(function).__name__)
-        if name in columns:
-            raise RewardError(f"two custom rewards are called {name!r}; give one another name")
-        scores: list[float | None] = []
-        for index, episode in enumerate(batch):
-            try:
-                scores.append(function(episode.prompt, episode.response))
-            except Exception as error:
-                if on_failure == "raise":
-                    raise RewardError(f"reward {name!r} failed on episode {index}: {describe_error(error)}") from error
-                scores.append(None)
-        columns[name] = score_column(f"reward {name!r}", scores, len(batch))
+        add(name, f"reward {name!r}", _function_scores(name, function, batch, on_failure))
     return columns
+
+
+def _function_scores(
+    name: str, function: RewardFunction, batch: EpisodeBatch, on_failure: OnFailure
+) -> list[float | None]:
+    scores: list[float | None] = []
+    for index, episode in enumerate(batch):
+        try:
+            scores.append(function(episode.prompt, episode.response))
+        except Exception as error:
+            if on_failure == "raise":
+                raise RewardError(f"reward {name!r} failed on episode {index}: {describe_error(error)}") from error
+            scores.append(None)
+    return scores
 
 
 def score_column(who: str, scores: Any, count: int) -> Column:

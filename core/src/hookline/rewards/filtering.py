@@ -12,7 +12,10 @@ from hookline.rewards.features import Column, Flags
 from hookline.rewards.verification import FAIL, RESULTS, ROUNDING, CombinedReports, ReportColumn, VerifierDetails
 from hookline_hookspecs import EpisodeBatch
 
-__all__ = ["Filter", "add_findings"]
+__all__ = ["Filter", "add_findings", "add_verdicts"]
+
+
+VERDICT: Final = ("verification_score", "verification_result", "verification_message", "verification_details")
 
 
 def add_findings(
@@ -34,20 +37,24 @@ def add_findings(
         own["accepted"] = passes
         own["rejection_reason"] = reason
     if reports is not None:
-        names += ["verification_score", "verification_result", "verification_message", "verification_details"]
-        results = map(RESULTS.__getitem__, reports.codes.tolist())
-        columns = reports.columns
-        indices = range(len(metadata))
-        judged = zip(metadata, indices, reports.scores.tolist(), results, reports.messages, strict=True)
-        for own, index, score, result, message in judged:
-            own["verification_score"] = score
-            own["verification_result"] = result
-            own["verification_message"] = message
-            own["verification_details"] = VerifierDetails(columns, index)
+        names += VERDICT
+        add_verdicts(metadata, reports)
     return [
         record if episode is record else {**episode, **{name: record.metadata[name] for name in names}}
         for episode, record in zip(given, batch.episodes, strict=True)
     ]
+
+
+def add_verdicts(metadata: Sequence[dict[str, Any]], reports: CombinedReports) -> None:
+    """Put what verifiers found into the episodes' metadata, by the names of `VERDICT`."""
+    columns = reports.columns
+    results = map(RESULTS.__getitem__, reports.codes.tolist())
+    judged = zip(metadata, range(len(metadata)), reports.scores.tolist(), results, reports.messages, strict=True)
+    for own, index, score, result, message in judged:
+        own["verification_score"] = score
+        own["verification_result"] = result
+        own["verification_message"] = message
+        own["verification_details"] = VerifierDetails(columns, index)
 
 
 STEP: Final = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, islice
+from itertools import compress
 from operator import not_
 from types import TracebackType
 from typing import Any
@@ -19,12 +19,12 @@ from hookline.rewards.episodes import as_records, episodes_of
 from hookline.rewards.errors import RewardError
 from hookline.rewards.external import RewardFunction
 from hookline.rewards.features import Column, Flags
-from hookline.rewards.filtering import Filter, add_findings
+from hookline.rewards.filtering import Filter, add_findings, add_verdicts
 from hookline.rewards.pipeline import VerifierPipeline, load_verifiers
-from hookline.rewards.processor import RolloutRewardProcessor
+from hookline.rewards.processor import RolloutRewardProcessor, Scores
 from hookline.rewards.scoring import Rewards
 from hookline.rewards.verification import FAIL, RESULTS, Codes, CombinedReports
-from hookline_hookspecs import Episode, EpisodeBatch, hookimpl
+from hookline_hookspecs import Episode, EpisodeBatch, Rollout, hookimpl
 from hookline_hookspecs.errors import describe_error
 
 __all__ = [
@@ -190,26 +190,38 @@ class IntegratedRewardSystem:
         self._latest: tuple[Quality, dict[str, float]] | None = None
         self._name = self.manager.register(self)
 
-    def process_episodes(self, episodes: Iterable[Any]) -> Processed:
+    def process_episodes(self, episodes: Iterable[Any], given: Scores | None = None) -> Processed:
         """The rewards of all episodes in their order, the episodes that are accepted, and those that are rejected.
 
         The rewards are an `mx.array` where MLX computes them, else a NumPy array.
         Both carry what `hookline.rewards.filtering` lists: a record in its metadata, a dictionary as a new dictionary
         with these keys.
+
+        :param given: scores that are known already, as in `RolloutRewardProcessor.process_episode_rewards`.
         """
-        given = list(episodes)
-        accepted: list[Any] = []
-        rejected: list[Any] = []
-        parts: list[Quality] = []
-        remaining = iter(given)
-        for batch, rewards in self.processor.process_batches(as_records(given), self.config.batch_size):
-            parts.append(self._filter(batch, rewards, list(islice(remaining, len(batch))), accepted, rejected))
-        if not parts:
-            return self.processor.as_rewards(np.zeros(0)), accepted, rejected
-        quality = join(parts)
-        measures = self.config.quality_measures
-        self._latest = quality, (measured(measures, [*accepted, *rejected]) if measures else {})
+        returned, quality = self._process(list(episodes), given)
+        flags = quality.accepted.tolist()
+        accepted, rejected = list(compress(returned, flags)), list(compress(returned, map(not_, flags)))
         return self.processor.as_rewards(quality.rewards), accepted, rejected
+
+    def process_rollout(self, rollout: Rollout) -> Flags:
+        """Reward and verify a rollout of text, whose own rewards are one input, by the name of `lesson`.
+
+        The rollout's `rewards` become those that are trained on: NaN for an episode that is rejected, so that it has
+        no part in its group.
+
+        :returns: which of its episodes are accepted.
+        """
+        lesson = [episode.reward for episode in rollout.episodes]
+        _, quality = self._process(rollout.episodes, {"lesson": lesson})
+        rollout.arrays["rewards"] = np.where(quality.accepted, quality.rewards, np.nan).astype(np.float32)
+        return quality.accepted
+
+    def verify(self, episodes: Sequence[Episode]) -> None:
+        """Put the verifiers' findings into episodes that are not trained on. No threshold or metric changes."""
+        if self.config.enable_verification and episodes:
+            reports = self.pipeline.verify_episodes(EpisodeBatch(list(episodes)))
+            add_verdicts([episode.metadata for episode in episodes], reports)
 
     def process_buffer(self, buffer: Any) -> Processed:
         """The same for a buffer: anything that has `episodes`, or that is a number of them."""
@@ -231,6 +243,16 @@ class IntegratedRewardSystem:
         metrics["verification_threshold"] = self.filter.verification_threshold
         return {f"rewards/{name}": value for name, value in metrics.items()}
 
+    def state_dict(self) -> dict[str, float]:
+        """The thresholds, which may follow the data."""
+        return {"min_reward": self.filter.min_reward_threshold, "verification": self.filter.verification_threshold}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self.filter.min_reward_threshold, self.filter.verification_threshold = (
+            state["min_reward"],
+            state["verification"],
+        )
+
     def close(self) -> None:
         """Leave the manager, and end what the system has begun. It may be called twice."""
         if self.manager.get_plugin(self._name or "") is self:
@@ -245,17 +267,26 @@ class IntegratedRewardSystem:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _filter(
-        self, batch: EpisodeBatch, rewards: Column, given: Sequence[Any], accepted: list[Any], rejected: list[Any]
-    ) -> Quality:
-        """Verify one batch, and add its episodes to those accepted and rejected so far."""
+    def _process(self, given: Sequence[Any], scores: Scores | None) -> tuple[list[Any], Quality]:
+        """The episodes as they are returned, in their order, and what was found."""
+        returned: list[Any] = []
+        parts: list[Quality] = []
+        for batch, rewards in self.processor.process_batches(as_records(given), self.config.batch_size, scores):
+            own = given[len(returned) : len(returned) + len(batch)]
+            returned += self._filter(batch, rewards, own, parts)
+        if not parts:
+            return [], Quality(np.zeros(0), np.zeros(0, bool))
+        quality = join(parts)
+        self._latest = quality, measured(self.config.quality_measures, returned)
+        return returned, quality
+
+    def _filter(self, batch: EpisodeBatch, rewards: Column, given: Sequence[Any], parts: list[Quality]) -> list[Any]:
+        """Verify one batch, add its quality to the others', and return its episodes."""
         reports = self.pipeline.verify_episodes(batch) if self.config.enable_verification else None
         passing = self.filter.accepts(rewards, reports)
         reasons = self.filter.reasons(rewards, reports, passing)
         returned = add_findings(batch, given, rewards, reports, passing, reasons)
         flags = passing.tolist()
-        accepted += compress(returned, flags)
-        rejected += compress(returned, map(not_, flags))
         logger.debug("accepted %d of %d episodes", sum(flags), len(flags))
         self.manager.emit.on_episodes_filtered(
             batch=batch,
@@ -263,7 +294,8 @@ class IntegratedRewardSystem:
             rejected=list(compress(batch.episodes, map(not_, flags))),
         )
         self.filter.adapt(passing)
-        return Quality.of_batch(rewards, passing, reports)
+        parts.append(Quality.of_batch(rewards, passing, reports))
+        return returned
 
 
 def create_integrated_reward_system(

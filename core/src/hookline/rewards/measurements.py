@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -114,14 +114,17 @@ def _own_keywords(index: int, episode: Episode) -> Sequence[str]:
 def _mean_logprobs(episodes: Sequence[Episode]) -> Column:
     column = np.full(len(episodes), math.nan)
     for index in [index for index, episode in enumerate(episodes) if episode.logprobs is not None]:
-        column[index] = _mean_logprob(index, episodes[index].logprobs)
+        column[index] = _mean_logprob(index, episodes[index])
     return column
 
 
-def _mean_logprob(index: int, logprobs: Any) -> float:
+def _mean_logprob(index: int, episode: Episode) -> float:
+    """Over the tokens that the policy sampled; those of a prompt say nothing of it."""
     try:
-        values = np.asarray(logprobs, np.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
+        values = np.asarray(episode.logprobs, np.float64)
+        if episode.mask is not None:
+            values = values[np.asarray(episode.mask, bool)]
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise RewardError(f"episode {index}: its log-probabilities cannot be read as numbers: {error}") from error
     if not values.size:
         return math.nan

@@ -15,13 +15,13 @@ import numpy as np
 from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import RewardConfig
 from hookline.rewards.episodes import as_records
+from hookline.rewards.errors import RewardError
 from hookline.rewards.external import (
     Answers,
     ExternalRewardModel,
     RewardFunction,
+    all_scores,
     check_weights,
-    function_scores,
-    plugin_scores,
 )
 from hookline.rewards.features import Column, FeatureTable
 from hookline.rewards.measurements import measure
@@ -29,9 +29,12 @@ from hookline.rewards.phrases import PhraseList
 from hookline.rewards.scoring import Rewards, scorer_for
 from hookline_hookspecs import Episode, EpisodeBatch
 
-__all__ = ["RolloutRewardProcessor", "create_rollout_reward_processor"]
+__all__ = ["RolloutRewardProcessor", "Scores", "create_rollout_reward_processor"]
 
 logger = logging.getLogger("hookline.rewards")
+
+Scores = Mapping[str, Sequence[float | None]]
+"""A score for each episode, None where it does not apply, by the reward's name."""
 
 
 class RolloutRewardProcessor:
@@ -57,30 +60,39 @@ class RolloutRewardProcessor:
         self._scorer = scorer_for(compiled=compiled)
         self._external = ExternalRewardModel.of(self.config)
 
-    def process_episode_rewards(self, episodes: Iterable[object]) -> Rewards:
+    def process_episode_rewards(self, episodes: Iterable[object], given: Scores | None = None) -> Rewards:
         """The reward of each episode, in 0..1 and in their order; NaN where no reward with a weight applies.
 
         Episodes are records or dictionaries. Records are given their reward as well.
+
+        :param given: scores in 0..1 that are known already, by the reward's name, such as `lesson` for what a lesson's
+            checker said. They are weighed like custom rewards.
         """
         records = as_records(list(episodes))
-        columns = [column for _, column in self.process_batches(records, self.config.batch_size)]
+        columns = [column for _, column in self.process_batches(records, self.config.batch_size, given)]
         return self.as_rewards(np.concatenate(columns) if columns else np.zeros(0))
 
-    def process_batches(self, records: list[Episode], size: int) -> Iterator[tuple[EpisodeBatch, Column]]:
+    def process_batches(
+        self, records: list[Episode], size: int, given: Scores | None = None
+    ) -> Iterator[tuple[EpisodeBatch, Column]]:
         """Reward episodes so many at a time: each batch with its rewards, as a column that MLX has no part in.
 
         Where an external model is asked, the requests for all batches are sent before the first batch is rewarded, so
         that they run side by side.
         """
+        for name, scores in (given or {}).items():
+            if len(scores) != len(records):
+                raise RewardError(f"reward {name!r}: {len(scores)} scores were given for {len(records)} episodes")
+        starts = range(0, len(records), size)
         with ExitStack() as requests:
             begun: Iterable[tuple[EpisodeBatch, Answers | None]] = (
-                self._begin(EpisodeBatch(records[start : start + size]), start, requests)
-                for start in range(0, len(records), size)
+                self._begin(EpisodeBatch(records[start : start + size]), start, requests) for start in starts
             )
             if self._external:
                 begun = list(begun)
-            for batch, answers in begun:
-                yield batch, self._reward(batch, answers)
+            for start, (batch, answers) in zip(starts, begun, strict=True):
+                own = {name: scores[start : start + size] for name, scores in (given or {}).items()}
+                yield batch, self._reward(batch, own, answers)
 
     def as_rewards(self, column: Column) -> Rewards:
         """A column as it is returned to the user: an `mx.array` where MLX computes."""
@@ -99,11 +111,10 @@ class RolloutRewardProcessor:
         requests.callback(answers.cancel)
         return batch, answers
 
-    def _reward(self, batch: EpisodeBatch, answers: Answers | None) -> Column:
+    def _reward(self, batch: EpisodeBatch, given: Scores, answers: Answers | None) -> Column:
         began = time.perf_counter()
         columns = measure(batch, FeatureTable.of(batch), self.config, hedges())
-        others = plugin_scores(self.manager, batch, self.config.on_failure)
-        others |= function_scores(self._custom_rewards, batch, self.config.on_failure)
+        others = all_scores(batch, given, self.manager, self._custom_rewards, self.config.on_failure)
         check_weights(self.config.custom_weights, others)
         weights = [self.config.custom_weights.get(name, 1.0) for name in others]
         scores = list(others.values())

@@ -19,8 +19,11 @@ class SamplingConfig:
 
     samples_per_prompt: int = 1
     temperature: float = 1.0
+    """What logits are divided by before a token is sampled. 0 takes the likeliest token, in evaluations only."""
     top_k: int | None = None
     """Sample among the so many likeliest tokens only; None for all."""
+    top_p: float | None = None
+    """Of those, among the fewest whose probabilities add up to at least so much; None for all."""
 
 
 @dataclass
@@ -62,6 +65,8 @@ def check_config(config: RolloutWorkerConfig) -> None:
         faults.append(f"sampling.temperature must be greater than 0, got {config.sampling.temperature!r}")
     if config.sampling.top_k is not None and not 1 <= config.sampling.top_k <= config.tokenizer.size:
         faults.append(f"sampling.top_k must be 1 to {config.tokenizer.size} or None, got {config.sampling.top_k!r}")
+    if config.sampling.top_p is not None and not 0 < config.sampling.top_p <= 1:
+        faults.append(f"sampling.top_p must be greater than 0 and at most 1, or None, got {config.sampling.top_p!r}")
     if config.max_staleness is not None and config.max_staleness < 0:
         faults.append(f"max_staleness must be 0 or more, or None, got {config.max_staleness!r}")
     if not 0 <= config.curriculum_config.smoothing < 1:

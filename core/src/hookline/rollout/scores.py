@@ -1,17 +1,16 @@
-"""What evaluations say of lessons and categories, as numbers by name.
+"""What evaluations say of lessons and categories, as numbers by name. All names of scores are made here:
 
-Of a full evaluation the names are
+    KIND/LESSON/SCORE               one lesson
+    KIND_category/CATEGORY/SCORE    the lessons of one category together, in an evaluation of all lessons
+    KIND/SCORE                      all lessons together, in an evaluation of all lessons
 
-    eval/LESSON/SCORE               one lesson
-    eval_category/CATEGORY/SCORE    the lessons of one category together
-    eval/SCORE                      all lessons together
-
-and of a micro evaluation `micro_eval/LESSON/SCORE`. The scores are
+KIND is `eval` for a full evaluation and `micro_eval` for a micro evaluation, by the evaluation plugin as by the rollout
+worker, or the `eval_type` that a worker's evaluation was given, such as `warm_start`. The scores are
 
     mean_reward         over problems, each with the mean of its samples; a control episode is a problem of its own
     standard_error      of that mean, where there are two problems or more
     success_rate        the share of samples whose reward is above the lesson's `success_above`
-    pass@1, pass@k      text lessons: the chance that one of k samples is a success
+    pass@1, pass@k      text lessons: the probability that one of k samples is a success
     episodes            how many were played
     not_applicable      how many of them no checker could judge; they are left out of the rest
 
@@ -29,64 +28,53 @@ if TYPE_CHECKING:
     from hookline.rollout.curriculum import Lesson
     from hookline_hookspecs import Episode, EvaluationRequest
 
-__all__ = ["SUCCESS_RATE", "LessonScores", "pass_at_k", "score_evaluation", "score_rewards", "success_rates"]
+__all__ = ["SUCCESS_RATE", "LessonScores", "pass_at_k", "score_evaluation", "success_rates"]
 
 SUCCESS_RATE = "success_rate"
 
 
 class LessonScores(dict[str, float]):
-    """The scores of one lesson by name, as the worker's own hooks name them, and the episodes that they are of."""
+    """The scores of one lesson by name, and the episodes that they are of."""
 
-    def __init__(self, episodes: Sequence[Episode], success_above: float) -> None:
-        super().__init__(score_rewards([episode.reward for episode in episodes], success_above))
+    def __init__(self, episodes: Sequence[Episode], success_above: float, pass_at: Sequence[int] = ()) -> None:
+        self.problems = list(_problems(episodes, success_above))
+        super().__init__(_score(self.problems, pass_at))
         self.episodes = episodes
-
-
-def score_rewards(rewards: Sequence[float | None], success_above: float) -> dict[str, float]:
-    """The scores of one lesson, as the worker's own hooks name them."""
-    judged = [reward for reward in rewards if reward is not None]
-    scores = {"total_count": float(len(rewards)), "not_applicable_count": float(len(rewards) - len(judged))}
-    if judged:
-        scores[SUCCESS_RATE] = sum(reward > success_above for reward in judged) / len(judged)
-        scores["avg_reward"] = sum(judged) / len(judged)
-        scores["min_reward"] = min(judged)
-        scores["max_reward"] = max(judged)
-    return scores
 
 
 def score_evaluation(
     request: EvaluationRequest,
     lessons: Mapping[str, Lesson],
-    played: Mapping[str, Sequence[Episode]],
-    given: Mapping[str, Mapping[str, float]] | None = None,
+    evaluated: Mapping[str, Mapping[str, float]],
+    kind: str | None = None,
 ) -> dict[str, float]:
     """All scores of an evaluation by name.
 
-    :param played: the episodes of each lesson that was evaluated.
-    :param given: the scores of lessons that were evaluated without episodes; they stand as they are.
+    :param evaluated: the scores of each lesson. Those that are no `LessonScores` stand as they are, and count in no
+        category.
+    :param kind: what their names begin with; None for the request's.
     """
-    problems = {name: list(_problems(episodes, lessons[name])) for name, episodes in played.items()}
-    prefix = "eval" if request.kind == "full" else "micro_eval"
-    groups = {f"{prefix}/{name}": own for name, own in problems.items()}
+    kind = kind or ("eval" if request.kind == "full" else "micro_eval")
+    scores = {f"{kind}/{name}": own for name, own in evaluated.items()}
     if request.kind == "full":
-        for name, own in problems.items():
-            category = lessons[name].category
-            if category is not None:
-                groups.setdefault(f"eval_category/{category}", []).extend(own)
-        groups["eval"] = [problem for own in problems.values() for problem in own]
-    scores: dict[str, Mapping[str, float]] = {f"{prefix}/{name}": own for name, own in (given or {}).items()}
-    scores |= {group: _score(own, request.pass_at) for group, own in groups.items()}
+        groups: defaultdict[str, list[_Problem]] = defaultdict(list)
+        for name, own in evaluated.items():
+            if isinstance(own, LessonScores):
+                if lessons[name].category is not None:
+                    groups[f"{kind}_category/{lessons[name].category}"] += own.problems
+                groups[kind] += own.problems
+        scores |= {group: _score(problems, request.pass_at) for group, problems in groups.items()}
     return {f"{group}/{score}": value for group, own in scores.items() for score, value in own.items()}
 
 
-def success_rates(scores: Mapping[str, float], lessons: Iterable[str]) -> dict[str, float]:
-    """What the scores of a full evaluation say of the success of these lessons; nothing of those not in it."""
-    names = {name: f"eval/{name}/{SUCCESS_RATE}" for name in lessons}
+def success_rates(scores: Mapping[str, float], lessons: Iterable[str], kind: str = "eval") -> dict[str, float]:
+    """What the scores of an evaluation say of the success of these lessons; nothing of those not in it."""
+    names = {name: f"{kind}/{name}/{SUCCESS_RATE}" for name in lessons}
     return {lesson: scores[name] for lesson, name in names.items() if name in scores}
 
 
 def pass_at_k(samples: int, successes: int, k: int) -> float:
-    """The chance that among k of these samples, drawn without putting back, there is a success.
+    """The probability that among k of these samples, drawn without replacement, there is a success.
 
     The mean of it over problems is an unbiased estimate of the chance that one of k new samples is a success; the
     share of problems with a success among k samples would be one too, but with more noise.
@@ -108,14 +96,14 @@ class _Problem(NamedTuple):
         return sum(self.rewards) / len(self.rewards)
 
 
-def _problems(episodes: Sequence[Episode], lesson: Lesson) -> Iterable[_Problem]:
+def _problems(episodes: Sequence[Episode], success_above: float) -> Iterable[_Problem]:
     groups: defaultdict[int, list[float | None]] = defaultdict(list)
     for index, episode in enumerate(episodes):
-        groups[episode.metadata.get("group", index)].append(episode.reward)
-    is_text = any("group" in episode.metadata for episode in episodes)
+        groups[index if episode.group is None else episode.group].append(episode.reward)
+    is_text = any(episode.group is not None for episode in episodes)
     for rewards in groups.values():
         judged = [reward for reward in rewards if reward is not None]
-        successes = sum(reward > lesson.success_above for reward in judged)
+        successes = sum(reward > success_above for reward in judged)
         yield _Problem(judged, successes, len(rewards), is_text)
 
 

@@ -46,7 +46,7 @@ class Tracker:
 class TrackedNumbers:
     """A tracker as a plugin: what was logged since the last report is among the numbers of the next.
 
-    Not those of rollouts and evaluations, which the state has.
+    Scores of evaluations are not: they are in the state, where the metrics plugin finds them.
     """
 
     def __init__(self, tracker: Tracker) -> None:
@@ -59,6 +59,6 @@ class TrackedNumbers:
         logged = {name: value for entry in self._tracker.drain() for name, value in entry.metrics.items()}
         # Several may gather the numbers of one moment, and all are told the same.
         before = self._reported[1] if moment == self._reported[0] else {}
-        numbers = {n: v for n, v in logged.items() if n not in state.eval_scores and not n.startswith("rollout/")}
+        numbers = {name: value for name, value in logged.items() if name not in state.eval_scores}
         self._reported = moment, {**before, **numbers}
         return self._reported[1]

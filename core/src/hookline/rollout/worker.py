@@ -16,7 +16,7 @@ from hookline.rollout.buffer import RolloutBuffer
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
 from hookline.rollout.rng import chance_of_step, key_for, key_of_step
-from hookline.rollout.scores import SUCCESS_RATE, LessonScores, score_evaluation, success_rates
+from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
 from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, HookContext, Rollout, TrainerState
 
@@ -62,6 +62,7 @@ class RolloutWorker:
         self._key = key_of_step(jax.random.key(config.seed), config.worker_index)
         self._buffer = RolloutBuffer(config.max_staleness, config.max_waiting)
         self._last_rewards: dict[str, float] = {}
+        self._own_scores: Mapping[str, float] = {}
         self._running = False
         self._hooks = HookManager(self.plugins)
         for hook in default_hooks(config.curriculum_config):
@@ -143,8 +144,7 @@ class RolloutWorker:
         lesson_id = self.lesson_id = self.curriculum.sample(float(chance.lesson))
         context = self._lesson_context(chance.on_rollout_start, lesson_id)
         self.plugins.emit.on_rollout_start(context=context)
-        rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout)
-        rollout.weights_version = self.weights_version
+        rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout, self.weights_version)
         self.step += 1
         if "mean_reward" in rollout.stats:
             self._last_rewards[lesson_id] = rollout.stats["mean_reward"]
@@ -215,9 +215,11 @@ class RolloutWorker:
         moves_curriculum: bool = False,
         held_out: bool = True,
     ) -> dict[str, float]:
-        """Play fresh episodes of these lessons, or of all; returns `inference.{eval_type}/{lesson}/{score}` by name.
+        """Play fresh episodes of these lessons, or of all; returns scores by name.
 
         :param n_examples: how many episodes of each lesson.
+        :param eval_type: what the names of the scores begin with: `eval/LESSON/success_rate` and so on, as
+            `hookline.rollout.scores` lists them.
         :param rng: a key for this evaluation alone. Nothing in training depends on it.
         :param moves_curriculum: let the outcome decide on lessons that graduate.
         :param held_out: play problems that training never sees, where a lesson keeps some back.
@@ -227,13 +229,12 @@ class RolloutWorker:
         request = EvaluationRequest(kind, names, n_examples, greedy, held_out=held_out)
         self.plugins.emit.on_evaluation_start(state=self.run_state, request=request)
         key = key_for(key_of_step(self._key, self.step) if rng is None else rng, eval_type)
-        scores: dict[str, float] = {}
-        for name, lesson_scores in self.evaluate_lessons(request, key).items():
-            scores |= {f"inference.{eval_type}/{name}/{score}": value for score, value in lesson_scores.items()}
-            if moves_curriculum and SUCCESS_RATE in lesson_scores:
-                self.curriculum.record_success_rate(name, lesson_scores[SUCCESS_RATE])
+        scores = score_evaluation(request, self.curriculum.lessons, self.evaluate_lessons(request, key), eval_type)
         if moves_curriculum:
+            for name, rate in success_rates(scores, names, eval_type).items():
+                self.curriculum.record_success_rate(name, rate)
             self._update_curriculum()
+        self._own_scores = scores
         self.run_state.eval_scores.update(scores)
         self.plugins.emit.on_evaluation_end(state=self.run_state, scores=scores)
         return scores
@@ -254,7 +255,7 @@ class RolloutWorker:
     ) -> dict[str, float]:
         """The scores of one lesson. There is no other way to them, so that a test may put its own in its place."""
         episodes = self.play(replace(request, lessons=(lesson_id,)), rng, weights)[lesson_id]
-        return LessonScores(episodes, self.curriculum.lessons[lesson_id].success_above)
+        return LessonScores(episodes, self.curriculum.lessons[lesson_id].success_above, request.pass_at)
 
     def play(
         self, request: EvaluationRequest, key: Any, weights: Mapping[str, Any] | None = None
@@ -281,17 +282,16 @@ class RolloutWorker:
         import jax
 
         evaluated = self.evaluate_lessons(request, key_for(jax.random.key(request.seed), "evaluation"), weights)
+        scores = score_evaluation(request, self.curriculum.lessons, evaluated)
         played = {name: own.episodes for name, own in evaluated.items() if isinstance(own, LessonScores)}
-        given = {name: own for name, own in evaluated.items() if name not in played}
-        scores = score_evaluation(request, self.curriculum.lessons, played, given)
         return EvaluationResult(scores, {name: episodes[: request.replays] for name, episodes in played.items()})
 
     def heed_evaluation(self, scores: Mapping[str, float]) -> None:
         """Let the scores of a full evaluation, wherever it was made, decide on lessons that graduate.
 
-        A curriculum that does not heed evaluations stays as it is.
+        A curriculum that does not heed evaluations stays as it is. The worker's own have decided already.
         """
-        heeds = self.curriculum.config.heeds_evaluations
+        heeds = self.curriculum.config.heeds_evaluations and scores is not self._own_scores
         rates = success_rates(scores, self.curriculum.lessons) if heeds else {}
         for name, rate in rates.items():
             self.curriculum.record_success_rate(name, rate)

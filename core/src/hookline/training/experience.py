@@ -13,7 +13,7 @@ from torch import Tensor
 from hookline.errors import did_you_mean
 from hookline.training.errors import ExperienceError
 from hookline.training.losses.loss import Field, Loss
-from hookline_hookspecs import Rollout
+from hookline_hookspecs import Episode, Rollout
 
 __all__ = ["Experience", "join_rollouts", "mean_stats", "union_of_specs"]
 
@@ -21,57 +21,75 @@ __all__ = ["Experience", "join_rollouts", "mean_stats", "union_of_specs"]
 def join_rollouts(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[int, ...]]:
     """The arrays of an epoch's rollouts side by side, and the grid that their rows lie in.
 
-    Control rollouts are (steps, copies) each and become more copies; text rollouts are (responses,) and become more
-    responses, with `tokens` of prompt and response together.
+    Control rollouts are (steps, environments) each and become more environments. Of text each episode is a row, with
+    the tokens of all its turns. `weights_version` says of each row which weights made it.
     """
-    kinds = {"prompts" in rollout.arrays for rollout in rollouts}
+    kinds = {_is_text(rollout) for rollout in rollouts}
     if len(kinds) > 1:
         raise ExperienceError("an epoch's rollouts are of text and of control both: give each its own run")
     return _join_text(rollouts) if kinds == {True} else _join_control(rollouts)
 
 
+def _is_text(rollout: Rollout) -> bool:
+    return bool(rollout.episodes) and rollout.episodes[0].tokens is not None
+
+
 def _join_control(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[int, ...]]:
     names = rollouts[0].arrays
     tensors = {name: [_as_tensor(rollout.arrays[name]) for rollout in rollouts] for name in names}
+    tensors["weights_version"] = [
+        torch.full(rewards.shape, rollout.weights_version)
+        for rewards, rollout in zip(tensors["rewards"], rollouts, strict=True)
+    ]
     joined = {name: parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) for name, parts in tensors.items()}
     steps, copies = joined["rewards"].shape
     return joined, (steps, copies)
 
 
 def _join_text(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[int, ...]]:
-    longest_prompt = max(rollout.arrays["prompts"].shape[1] for rollout in rollouts)
-    longest_response = max(rollout.arrays["tokens"].shape[1] for rollout in rollouts)
-    parts: dict[str, list[Tensor]] = {}
-    groups_before = 0
-    for rollout in rollouts:
-        arrays = _text_arrays(rollout.arrays, longest_prompt, longest_response)
-        arrays["groups"] = arrays["groups"] + groups_before
-        groups_before = int(arrays["groups"].max()) + 1
-        for name, tensor in arrays.items():
-            parts.setdefault(name, []).append(tensor)
-    joined = {name: torch.cat(tensors) for name, tensors in parts.items()}
-    return joined, (len(joined["rewards"]),)
+    """One row for each episode, padded on the right.
 
-
-def _text_arrays(arrays: Mapping[str, Any], prompt_length: int, response_length: int) -> dict[str, Tensor]:
-    """One sequence for each response: the prompt, padded on the left, then the response, padded on the right."""
-
-    def beside(prompts: Any, responses: Any) -> Tensor:
-        left = np.pad(prompts, ((0, 0), (prompt_length - prompts.shape[1], 0)))
-        right = np.pad(responses, ((0, 0), (0, response_length - responses.shape[1])))
-        return torch.from_numpy(np.concatenate([left, right], axis=1))
-
-    prompts, responses = arrays["prompts"], arrays["tokens"]
-    nothing = np.zeros(prompts.shape, bool)
-    logprobs = beside(np.zeros(prompts.shape, np.float32), arrays["logprobs"])
-    return {
-        "tokens": beside(prompts, responses).long(),
-        "valid": beside(arrays["prompt_valid"], arrays["valid"]),
-        "loss_mask": beside(nothing, arrays["valid"]),
-        "logprobs": logprobs[:, 1:].contiguous(),  # as a policy gives them: of each token but the first
-        "rewards": _as_tensor(arrays["rewards"]),
-        "groups": _as_tensor(arrays["groups"]).long(),
+    What losses compare the policy with are its log-probabilities at the temperature of the sampling, over the whole
+    vocabulary. Those that an episode records are of what top-k and top-p left: `log_mass` puts them back.
+    """
+    episodes = [episode for rollout in rollouts for episode in rollout.episodes]
+    # A policy gives no log-probability of the first token: a row that is trained from there on begins with padding.
+    lead = int(any(len(episode.mask) and episode.mask[0] for episode in episodes))
+    shape = (len(episodes), lead + max(len(episode.tokens) for episode in episodes))
+    tokens, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    valid, mask = np.zeros(shape, bool), np.zeros(shape, bool)
+    for row, episode in enumerate(episodes):
+        own = slice(lead, lead + len(episode.tokens))
+        tokens[row, own], valid[row, own], mask[row, own] = episode.tokens, True, episode.mask
+        logprobs[row, own] = episode.logprobs if episode.log_mass is None else episode.logprobs + episode.log_mass
+    joined = {
+        "tokens": tokens,
+        "valid": valid,
+        "loss_mask": mask,
+        "logprobs": np.ascontiguousarray(logprobs[:, 1:]),  # as a policy gives them: of each token but the first
+        "temperature": np.array([episode.temperature for episode in episodes], np.float32),
+        "rewards": np.concatenate([rollout.arrays["rewards"] for rollout in rollouts]),
+        "groups": _joined_groups(rollouts),
+        "weights_version": np.array([_oldest_version(e, r) for r in rollouts for e in r.episodes], np.int64),
     }
+    return {name: torch.from_numpy(array) for name, array in joined.items()}, (len(episodes),)
+
+
+def _joined_groups(rollouts: Sequence[Rollout]) -> np.ndarray:
+    """A number for each group of each rollout, from 0 on; an episode without a group is one of its own."""
+    numbers: dict[tuple[int, int], int] = {}
+    groups = []
+    for place, rollout in enumerate(rollouts):
+        for row, episode in enumerate(rollout.episodes):
+            group = -1 - row if episode.group is None else episode.group
+            groups.append(numbers.setdefault((place, group), len(numbers)))
+    return np.array(groups, np.int64)
+
+
+def _oldest_version(episode: Episode, rollout: Rollout) -> int:
+    """That of the episode's oldest token, by which its row is as stale as it is."""
+    version = rollout.weights_version if episode.weights_version is None else episode.weights_version
+    return version if isinstance(version, int) else int(np.min(version))
 
 
 def _as_tensor(array: Any) -> Tensor:

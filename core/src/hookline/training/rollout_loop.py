@@ -19,8 +19,8 @@ from hookline.training.losses.loss import SharedLossData
 from hookline.training.warm_start import WarmStartPhase
 
 if TYPE_CHECKING:
+    from hookline.rewards import IntegratedRewardSystem
     from hookline.rollout import RolloutWorker
-    from hookline.training.rollout_rewards import RolloutRewards
     from hookline_hookspecs import Rollout
 
 __all__ = ["RolloutLoop"]
@@ -41,7 +41,7 @@ class RolloutLoop:
         learner: Learner,
         worker: RolloutWorker,
         order: np.random.Generator,
-        rewards: RolloutRewards | None = None,
+        rewards: IntegratedRewardSystem | None = None,
         warm_start: WarmStartPhase | None = None,
     ) -> None:
         self._config = config
@@ -102,7 +102,8 @@ class RolloutLoop:
     def _rollout(self) -> Rollout:
         rollout = self._worker.rollout()
         if self.rewards is not None:
-            self.rewards.apply(rollout)
+            accepted = self.rewards.process_rollout(rollout)
+            rollout.stats["acceptance_rate"] = float(accepted.mean())
         return rollout
 
     def _go_through_experience(self, session: Session) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,11 +33,12 @@ from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact, remember_secrets
 
 if TYPE_CHECKING:
-    from hookline.rewards import IntegratedRewardConfig
+    from hookline.rewards import IntegratedRewardConfig, IntegratedRewardSystem
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
-    from hookline.training.rollout_rewards import RolloutRewards
 
 __all__ = ["Trainer"]
+
+logger = logging.getLogger("hookline.training")
 
 
 class Trainer:
@@ -131,15 +134,18 @@ class Trainer:
             None if warm_start is None else WarmStartPhase(warm_start, learner, self.worker, self._order, self.plugins),
         )
 
-    def _build_rewards(self, config: IntegratedRewardConfig | None) -> RolloutRewards | None:
+    def _build_rewards(self, config: IntegratedRewardConfig | None) -> IntegratedRewardSystem | None:
         if config is None:
             return None
         assert self.worker is not None
         if not self.worker.plays_text:
             raise TrainingError("`rewards` are of text, but these lessons are environments, which have their own")
-        from hookline.training.rollout_rewards import RolloutRewards
+        from hookline.rewards import create_integrated_reward_system
 
-        return RolloutRewards(config, self.plugins)
+        if config.enable_verification and not self.plugins.hook.verify_episodes.get_hookimpls():
+            logger.info("episodes are not verified: no verifier is active. pip install hookline-verifiers brings some")
+            config = replace(config, enable_verification=False)
+        return create_integrated_reward_system(config, self.plugins)
 
     def _check_rows(self) -> None:
         assert self.worker is not None

@@ -121,7 +121,7 @@ class WarmStartPhase:
         scores = self._worker.evaluate(
             lessons, n_examples=self._config.n_examples, eval_type=EVALUATION, held_out=False
         )
-        own = torch.tensor([scores[f"inference.{EVALUATION}/{lesson}/success_rate"] for lesson in lessons])
+        own = torch.tensor([scores[f"{EVALUATION}/{lesson}/success_rate"] for lesson in lessons])
         return dict(zip(lessons, (ranks.sum(own) / ranks.world_size).tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:

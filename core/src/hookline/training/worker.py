@@ -84,6 +84,6 @@ def have_worker_play(worker: RolloutWorker, module: nn.Module, device: torch.dev
     elif not isinstance(module, TextPolicy):
         raise PolicyError(
             f"the lessons are of text ({', '.join(worker.curriculum.lessons)}), and the policy, a "
-            f"{type(module).__name__}, has no token_logprobs(): give it token_logprobs(tokens, valid), since a "
-            "forward(tokens) does not know which tokens are padding"
+            f"{type(module).__name__}, has no token_logprobs(): give it token_logprobs(tokens, valid, temperature), "
+            "since a forward(tokens) does not know which tokens are padding"
         )

@@ -20,8 +20,8 @@ SCORE: Final = "success_rate"
 def lesson_scores(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """The names of the lessons' success rates, by kind of evaluation and lesson, sorted.
 
-    `inference.eval/addition/success_rate` is the lesson `addition` of the kind `inference.eval`.
-    `inference.eval/success_rate`, if there is one too, belongs to no lesson and is left out.
+    `eval/addition/success_rate` is the lesson `addition` of the kind `eval`.
+    `eval/success_rate`, if there is one too, belongs to no lesson and is left out.
     """
     found: dict[str, dict[str, str]] = {}
     for name in names:

@@ -59,10 +59,11 @@ NAMES: Final = {"rewards": "the reward", "obs": "the observation"}
 
 
 def control_rollout(
-    lesson_id: str, environment: str, arrays: Mapping[str, Any], returns: np.ndarray, lengths: np.ndarray
+    lesson_id: str, version: int, environment: str, arrays: Mapping[str, Any], returns: np.ndarray, lengths: np.ndarray
 ) -> Rollout:
     """A rollout from its arrays.
 
+    :param version: that of the weights that made it.
     :param returns: the sum of rewards of the episode so far, at every step.
     :param lengths: the number of steps of the episode so far, at every step.
     """
@@ -80,7 +81,7 @@ def control_rollout(
     if episodes:
         stats["mean_reward"] = float(returns[ended].mean())
         stats["mean_length"] = float(lengths[ended].mean())
-    return Rollout(lesson_id=lesson_id, arrays=dict(arrays), episodes=episodes, stats=stats)
+    return Rollout(lesson_id, version, dict(arrays), episodes, stats)
 
 
 def played_episode(environment: str, reward: float, length: int, *, truncated: bool) -> Episode:

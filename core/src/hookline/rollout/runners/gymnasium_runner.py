@@ -106,7 +106,7 @@ class GymnasiumRunner:
         actor.check(where, self._copies[0].observation_size, self._copies[0].actions)
         self._actor = actor
 
-    def rollout(self, weights: Weights, key: jax.Array) -> Rollout:
+    def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
         start_key, action_key = jax.random.split(key)
         obs = _reset_all(self._copies, start_key) if self._obs is None else self._obs
         self._obs = None  # an environment that raises leaves the others in mid-air: all start anew
@@ -130,7 +130,7 @@ class GymnasiumRunner:
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         arrays |= self._actor.logprobs_and_values(weights, arrays, obs)
         del arrays["final_obs"]
-        return control_rollout(self._lesson.lesson_id, self._name, arrays, returns, lengths)
+        return control_rollout(self._lesson.lesson_id, version, self._name, arrays, returns, lengths)
 
     def evaluate(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         """Plays on environments of its own, a few at a time; those of the rollouts are not disturbed."""

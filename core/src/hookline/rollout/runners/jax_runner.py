@@ -211,7 +211,7 @@ class JaxRunner:
         actor.check(self._where, self._environment.observation_size, self._environment.actions)
         self._actor = actor
 
-    def rollout(self, weights: Weights, key: jax.Array) -> Rollout:
+    def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
         start_key, scan_key = jax.random.split(key)
         with attributed(f"{self._where}, in a rollout"):
             if self._copies is None:
@@ -221,7 +221,7 @@ class JaxRunner:
         # Copies of their own memory: torch and MLX may write into what they take over.
         arrays = {name: np.array(array) for name, array in record.items()}
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
-        return control_rollout(self._lesson.lesson_id, self._environment.name, arrays, returns, lengths)
+        return control_rollout(self._lesson.lesson_id, version, self._environment.name, arrays, returns, lengths)
 
     def _scan(self, copies: Copies, weights: Weights, key: jax.Array) -> tuple[Copies, Mapping[str, Any]]:
         scanned: tuple[Copies, dict[str, Any]] = scan_rollout(

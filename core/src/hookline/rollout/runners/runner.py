@@ -29,13 +29,16 @@ class Runner(Protocol):
     def use_actor(self, actor: Actor) -> None:
         """Play with this actor from now on; raise a `PolicyError` when its policy does not suit the lesson."""
 
-    def rollout(self, weights: Weights, key: jax.Array) -> Rollout:
-        """The next rollout, going on where the last one ended."""
+    def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
+        """The next rollout, going on where the last one ended.
+
+        :param version: that of the weights.
+        """
 
     def evaluate(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         """Exactly as many fresh episodes as asked for; a reward is None where a checker says that none applies.
 
-        All that happened is kept of the first `asked.replays` ones. Responses to one problem have one `group`.
+        All that happened is kept of the first `asked.replays` ones. Responses to one problem share a `group`.
         """
 
     def state_dict(self) -> dict[str, Any] | None:

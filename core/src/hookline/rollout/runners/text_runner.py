@@ -1,10 +1,11 @@
-"""Text lessons: problems are drawn, responses sampled in one scan, and a checker says what each is worth."""
+"""Text lessons: problems are drawn, an engine samples responses, and a checker says what each is worth."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,16 +14,14 @@ from hookline.policies import TransformerPolicy
 from hookline.policies.protocol import Actor, JaxTextPolicy, PolicyError, missing_methods
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.curriculum import Lesson
+from hookline.rollout.engines.engine import RolloutEngine
+from hookline.rollout.engines.jax_engine import JaxEngine
 from hookline.rollout.environments.outcomes import attributed, checked_reward
 from hookline.rollout.errors import LessonError
-from hookline.rollout.text.sampling import sample
 from hookline.rollout.text.task import CharacterTokenizer, TextProblem, TextTask
-from hookline_hookspecs import Episode, EvaluationRequest, Rollout
+from hookline_hookspecs import Episode, EvaluationRequest, Rollout, Turn
 
 __all__ = ["TextRunner"]
-
-PROMPT_GRAIN: Final = 8
-"""Prompts are padded to a multiple of so many tokens: every new length is compiled anew."""
 
 
 class TextRunner:
@@ -38,7 +37,7 @@ class TextRunner:
         self._tokenizer = tokenizer
         self._prompts = prompts
         self._sampling = sampling
-        self._policy: JaxTextPolicy = self.default_policy()
+        self._engine: RolloutEngine = JaxEngine(self.default_policy())
 
     def default_policy(self) -> TransformerPolicy:
         return TransformerPolicy(vocabulary=self._tokenizer.size)
@@ -55,25 +54,26 @@ class TextRunner:
             raise PolicyError(
                 f"{where}: the tokenizer has {self._tokenizer.size} tokens, the policy {policy.vocabulary}"
             )
-        self._policy = policy
+        self._engine = JaxEngine(policy)
 
-    def rollout(self, weights: Mapping[str, Any], key: jax.Array) -> Rollout:
+    def rollout(self, weights: Mapping[str, Any], key: jax.Array, version: int) -> Rollout:
         problem_key, sample_key = jax.random.split(key)
         problems = self._draw(problem_key, self._prompts)
-        arrays = self._sample(problems, self._sampling.samples_per_prompt, weights, sample_key, greedy=False)
-        episodes = self._episodes(problems, arrays)
-        arrays["rewards"] = np.array([math.nan if e.reward is None else e.reward for e in episodes], np.float32)
-        return Rollout(
-            lesson_id=self._lesson.lesson_id, arrays=arrays, episodes=episodes, stats=_stats(arrays, episodes)
-        )
+        self._engine.update_weights(weights, version)
+        episodes = self._answer(problems, self._sampling, sample_key)
+        rewards = np.array([math.nan if e.reward is None else e.reward for e in episodes], np.float32)
+        return Rollout(self._lesson.lesson_id, version, {"rewards": rewards}, episodes, _stats(episodes))
 
     def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
         problem_key, sample_key = jax.random.split(key)
         problems = self._draw(problem_key, asked.n_examples, held_out=asked.held_out)
-        arrays = self._sample(problems, asked.samples_per_problem, weights, sample_key, greedy=asked.greedy)
-        episodes = self._episodes(problems, arrays)
+        self._engine.update_weights(weights, None)
+        sampling = replace(self._sampling, samples_per_prompt=asked.samples_per_problem)
+        if asked.greedy:
+            sampling.temperature = 0.0
+        episodes = self._answer(problems, sampling, sample_key)
         for episode in episodes[: asked.replays]:
-            tokens = episode.arrays["tokens"].tolist()
+            tokens = episode.tokens.tolist()
             episode.metadata["token_texts"] = [self._tokenizer.decode([token]) for token in tokens]
         return episodes
 
@@ -82,68 +82,59 @@ class TextRunner:
         with attributed(f"lesson {self._lesson.lesson_id!r}, drawing a problem"):
             return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
 
-    def _sample(
-        self,
-        problems: Sequence[TextProblem],
-        samples: int,
-        weights: Mapping[str, Any],
-        key: jax.Array,
-        *,
-        greedy: bool,
-    ) -> dict[str, np.ndarray]:
-        """So many responses to each problem, with their prompts and groups: one row for each response."""
+    def _answer(self, problems: Sequence[TextProblem], sampling: SamplingConfig, key: jax.Array) -> list[Episode]:
+        """The episodes of so many responses to each problem."""
         prompts = [self._tokenizer.encode(problem.prompt) for problem in problems]
-        room = self._policy.context - self._task.max_new_tokens
         longest = max(map(len, prompts))
-        if longest > room:
+        if longest > self._engine.context - self._task.max_new_tokens:
             raise LessonError(
                 f"lesson {self._lesson.lesson_id!r}: a prompt has {longest} tokens and a response up to "
-                f"{self._task.max_new_tokens}, but the policy's context is {self._policy.context}"
+                f"{self._task.max_new_tokens}, but the policy's context is {self._engine.context}"
             )
-        length = min(room, -(-max(longest, 1) // PROMPT_GRAIN) * PROMPT_GRAIN)
-        tokens = np.full((len(prompts), length), self._tokenizer.pad, np.int32)
-        for row, prompt in enumerate(prompts):
-            tokens[row, length - len(prompt) :] = prompt
-        prompt_valid = tokens != self._tokenizer.pad
-        sampled = sample(
-            self._policy,
-            weights,
-            tokens,
-            prompt_valid,
-            key,
-            self._sampling.temperature,
-            samples=samples,
-            new_tokens=self._task.max_new_tokens,
-            end=self._tokenizer.end,
-            pad=self._tokenizer.pad,
-            top_k=self._sampling.top_k,
-            greedy=greedy,
+        generated = self._engine.generate(
+            prompts, sampling, key, max_new_tokens=self._task.max_new_tokens, stop=self._tokenizer.end
         )
-        arrays = {name: np.array(array) for name, array in sampled._asdict().items()}
-        groups = np.repeat(np.arange(len(problems), dtype=np.int32), samples)
-        return {"prompts": tokens[groups], "prompt_valid": prompt_valid[groups], **arrays, "groups": groups}
+        # One array of each kind for all episodes, prompts aligned on the right: an episode's part of it is a slice.
+        rows = len(generated.tokens)
+        groups = np.repeat(np.arange(len(prompts)), sampling.samples_per_prompt)
+        before = np.zeros((len(prompts), longest), generated.tokens.dtype)
+        for row, prompt in enumerate(prompts):
+            before[row, longest - len(prompt) :] = prompt
+        blank = np.zeros((rows, longest), np.float32)
+        columns = {
+            "tokens": np.concatenate([before[groups], generated.tokens], axis=1),
+            "mask": np.concatenate([blank.astype(bool), generated.valid], axis=1),
+            "logprobs": np.concatenate([blank, generated.logprobs], axis=1),
+        }
+        if generated.log_mass is not None:
+            columns["log_mass"] = np.concatenate([blank, generated.log_mass], axis=1)
+        ends = longest + generated.valid.sum(axis=1)
+        episodes = []
+        for row, (group, end) in enumerate(zip(groups.tolist(), ends.tolist(), strict=True)):
+            read = len(prompts[group])
+            own = {name: column[row, longest - read : end] for name, column in columns.items()}
+            episodes.append(self._episode(problems[group], group, read, sampling.temperature or 1.0, own))
+        return episodes
 
-    def _episodes(self, problems: Sequence[TextProblem], arrays: Mapping[str, np.ndarray]) -> list[Episode]:
-        groups = arrays["groups"].tolist()
-        return [self._episode(problems[group], group, arrays, row) for row, group in enumerate(groups)]
-
-    def _episode(self, problem: TextProblem, group: int, arrays: Mapping[str, np.ndarray], row: int) -> Episode:
-        length = int(arrays["valid"][row].sum())
-        tokens = arrays["tokens"][row, :length]
-        response = self._tokenizer.decode(tokens.tolist())
+    def _episode(
+        self, problem: TextProblem, group: int, read: int, temperature: float, columns: Mapping[str, Any]
+    ) -> Episode:
+        """:param read: how many of the tokens are the prompt's."""
+        tokens = columns["tokens"]
+        response = self._tokenizer.decode(tokens[read:].tolist())
         return Episode(
-            prompt=problem.prompt,
-            response=response,
+            turns=(Turn("user", problem.prompt, 0, read), Turn("assistant", response, read, len(tokens))),
             reference=problem.answer or None,
             reward=self._check(problem, response),
-            logprobs=arrays["logprobs"][row, :length],
-            arrays={"prompt_tokens": arrays["prompts"][row][arrays["prompt_valid"][row]], "tokens": tokens},
+            temperature=temperature,
+            group=group,
+            weights_version=self._engine.version,
             metadata={
-                "group": group,
-                "length": length,
-                "truncated": self._tokenizer.end not in tokens,
+                "length": len(tokens) - read,
+                "truncated": self._tokenizer.end not in tokens[read:],
                 **({} if self._task.target_length is None else {"target_length": self._task.target_length}),
             },
+            **columns,
         )
 
     def _check(self, problem: TextProblem, response: str) -> float | None:
@@ -165,12 +156,13 @@ class TextRunner:
         pass
 
 
-def _stats(arrays: Mapping[str, np.ndarray], episodes: Sequence[Episode]) -> dict[str, float]:
+def _stats(episodes: Sequence[Episode]) -> dict[str, float]:
     judged = [episode.reward for episode in episodes if episode.reward is not None]
+    sampled = sum(episode.metadata["length"] for episode in episodes)
     stats = {
-        "steps": float(arrays["valid"].sum()),
+        "steps": float(sampled),
         "episodes": float(len(episodes)),
-        "mean_length": float(arrays["valid"].sum(axis=1).mean()),
+        "mean_length": sampled / len(episodes),
     }
     if judged:
         stats["mean_reward"] = sum(judged) / len(judged)

@@ -1,4 +1,11 @@
-"""`grpo`: group relative policy optimization (Shao et al., 2024), on responses in groups that share a prompt."""
+"""`grpo`: group relative policy optimization (Shao et al., 2024), on responses in groups that share a prompt.
+
+The ratio compares like with like. Tokens were sampled at a temperature T, so both of its log-probabilities are those of
+softmax(logits / T), and before the first gradient step it is 1 for every token. Top-k and top-p are left out of both:
+the set of tokens that they keep moves with the weights, and a token that falls out of it would have no gradient. That
+leaves one bias: a token is drawn with its probability divided by the mass that was kept, a factor that the ratio does
+not weigh. It is 1 without truncation, and at most 1 / top_p with top-p alone.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +71,7 @@ class GRPO(Loss):
             "valid": Field("bool"),
             "loss_mask": Field("bool"),
             "logprobs": Field("float32"),
+            "temperature": Field("float32", ()),
             "rewards": Field("float32", ()),
             "groups": Field("int64", ()),
             "advantages": Field("float32", (), computed=True),
@@ -95,7 +103,7 @@ class GRPO(Loss):
         clip = self.config.clip
         advantages = self.of_batch(shared.batch, "advantages")[:, None]
         mask = _judged_tokens(shared.batch)
-        logprobs = tokens_forward(shared)
+        logprobs = tokens_forward(shared, shared.batch.get("temperature"))
         ratio = (logprobs - shared.batch["logprobs"]).exp()
         loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
         if self._reference is not None:

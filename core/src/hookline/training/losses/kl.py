@@ -35,6 +35,9 @@ __all__ = ["KL", "KLConfig", "Reference", "kl_estimate"]
 def kl_estimate(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """KL(policy || reference) at each sample of the policy: unbiased, never negative, of low variance.
 
+    It is unbiased for the distribution that the samples come from, so tokens sampled at a temperature are compared at
+    that temperature on both sides.
+
     With r = reference / policy it is r - 1 - log r (Schulman, 2020: "k3").
     """
     log_r = reference_logprobs - logprobs
@@ -67,7 +70,8 @@ class Reference:
 
     @torch.no_grad()
     def token_logprobs(self, batch: Mapping[str, Tensor]) -> Tensor:
-        return text_policy(self.policy).token_logprobs(batch["tokens"], batch["valid"])
+        policy, temperature = text_policy(self.policy), batch.get("temperature")
+        return policy.token_logprobs(batch["tokens"], batch["valid"], temperature)
 
     @torch.no_grad()
     def action_logprobs(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -94,7 +98,8 @@ class KL(Loss):
     def get_experience_spec(self) -> Mapping[str, Field]:
         if self.config.of == "actions":
             return {"obs": Field("float32"), "actions": Field(None)}
-        return {"tokens": Field("int64"), "valid": Field("bool"), "loss_mask": Field("bool")}
+        tokens = {"tokens": Field("int64"), "valid": Field("bool"), "loss_mask": Field("bool")}
+        return {**tokens, "temperature": Field("float32", ())}
 
     def attach_policy(self, policy: Any) -> None:
         self._reference = Reference(policy)
@@ -113,4 +118,5 @@ class KL(Loss):
             reference = self._reference.action_logprobs(shared.batch)
             return kl_estimate(actions_forward(shared).logprobs, reference).mean()
         reference = self._reference.token_logprobs(shared.batch)
-        return masked_mean(kl_estimate(tokens_forward(shared), reference), trained_tokens(shared.batch))
+        logprobs = tokens_forward(shared, shared.batch.get("temperature"))
+        return masked_mean(kl_estimate(logprobs, reference), trained_tokens(shared.batch))

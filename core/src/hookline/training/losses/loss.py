@@ -211,12 +211,16 @@ def actions_forward(shared: SharedLossData) -> ActionsForward:
     return forward
 
 
-def tokens_forward(shared: SharedLossData) -> Tensor:
-    """The log-probability of each of the minibatch's tokens but the first, (rows, length - 1)."""
-    logprobs: Tensor | None = shared.get("tokens_forward")
+def tokens_forward(shared: SharedLossData, temperature: Tensor | None = None) -> Tensor:
+    """The log-probability of each of the minibatch's tokens but the first, (rows, length - 1).
+
+    :param temperature: what each row's logits are divided by; None for the policy's own distribution.
+    """
+    name = "tokens_forward" if temperature is None else "sampling_forward"
+    logprobs: Tensor | None = shared.get(name)
     if logprobs is None:
-        logprobs = text_policy(shared.policy).token_logprobs(shared.batch["tokens"], shared.batch["valid"])
-        shared["tokens_forward"] = logprobs
+        policy, batch = text_policy(shared.policy), shared.batch
+        logprobs = shared[name] = policy.token_logprobs(batch["tokens"], batch["valid"], temperature)
     return logprobs
 
 

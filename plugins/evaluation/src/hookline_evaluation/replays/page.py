@@ -86,8 +86,10 @@ def _episode(number: int, record: Mapping[str, Any]) -> str:
 
 def _text_parts(record: Mapping[str, Any]) -> Iterable[str]:
     verdict = record.get("verdict", {})
-    yield f"<p class='label'>prompt</p><pre>{escape(str(record['prompt']))}</pre>"
-    yield f"<p class='label'>response</p><pre>{_marked(str(record['response']), _rejected_phrases(verdict))}</pre>"
+    two = [{"role": "prompt", "text": record["prompt"]}, {"role": "response", "text": record["response"]}]
+    for turn in record.get("turns", two):
+        phrases = _rejected_phrases(verdict) if turn["role"] in ("response", "assistant") else []
+        yield f"<p class='label'>{escape(str(turn['role']))}</p><pre>{_marked(str(turn['text']), phrases)}</pre>"
     if record.get("reference") is not None:
         yield f"<p class='label'>expected</p><pre>{escape(str(record['reference']))}</pre>"
     if record.get("tokens"):

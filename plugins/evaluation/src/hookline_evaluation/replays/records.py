@@ -1,8 +1,10 @@
 """An episode as JSON-compatible data: one line of a replay.
 
 lesson, reward              of every episode
-prompt, response, reference of a text episode
-tokens                      [{"text", "logprob"}], one for each token of the response
+prompt, response, reference of a text episode: the text before the first response, the last response, the answer
+turns                       [{"role", "text"}], the whole conversation if it has more than a prompt and a response
+group                       the number of the problem, shared by its samples
+tokens                      [{"text", "logprob"}], one for each token that the policy sampled
 verdict                     {"accepted", "reason", "result", "score", "message", "details"}, the result of verification
 environment, length, truncated, observations, actions, rewards, frames
                             of a control episode; frames are PNG images as data URLs, if the environment renders
@@ -44,6 +46,10 @@ def episode_record(lesson_id: str, episode: Episode) -> dict[str, Any]:
     if episode.prompt or episode.response:
         record |= {"prompt": episode.prompt, "response": episode.response, "reference": episode.reference}
         record["tokens"] = _tokens(episode)
+        if episode.group is not None:
+            record["group"] = episode.group
+        if len(episode.turns) > 2:
+            record["turns"] = [{"role": turn.role, "text": turn.text} for turn in episode.turns]
     verdict = {name: plain(metadata[key]) for name, key in VERDICT.items() if key in metadata}
     if verdict:
         record["verdict"] = verdict
@@ -65,7 +71,9 @@ def _tokens(episode: Episode) -> list[dict[str, Any]]:
         return []
     logprobs = plain(episode.logprobs)
     texts = episode.metadata.get("token_texts") or [""] * len(logprobs)
-    return [{"text": text, "logprob": logprob} for text, logprob in zip(texts, logprobs, strict=False)]
+    sampled = [True] * len(logprobs) if episode.mask is None else plain(episode.mask)
+    tokens = zip(texts, logprobs, sampled, strict=False)
+    return [{"text": text, "logprob": logprob} for text, logprob, is_sampled in tokens if is_sampled]
 
 
 def _image(frame: Any) -> str:
