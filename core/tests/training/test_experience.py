@@ -42,6 +42,15 @@ def test_losses_that_disagree_are_both_named(field: Field, described: str) -> No
         Experience([loss("one", obs=Field("float32", (4,))), loss("two", obs=field)])
 
 
+def test_a_field_that_a_loss_can_do_without_is_needed_once_another_cannot() -> None:
+    without, needs = loss("one", heat=Field("float32", optional=True)), loss("two", heat=Field("float32"))
+    experience = Experience([without])
+    experience.fill({}, (2,))
+    assert "heat" not in experience
+    with pytest.raises(ExperienceError, match="losses 'one', 'two' need 'heat' in the experience"):
+        Experience([without, needs]).fill({}, (2,))
+
+
 def test_losses_of_which_one_takes_anything_agree() -> None:
     experience = Experience([loss("one", obs=Field(None)), loss("two", obs=Field("float32", (4,)))])
     assert experience.spec["obs"] == Field("float32", (4,))

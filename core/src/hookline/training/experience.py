@@ -124,6 +124,7 @@ def union_of_specs(losses: Sequence[Loss]) -> tuple[dict[str, Field], dict[str, 
                 dtype=before.dtype if field.dtype is None else field.dtype,
                 shape=before.shape if field.shape is None else field.shape,
                 computed=before.computed or field.computed,
+                optional=before.optional and field.optional,
             )
             askers.setdefault(name, []).append(loss.name)
     return union, askers
@@ -152,7 +153,7 @@ class Experience:
         for name, field in self.spec.items():
             if name in arrays:
                 self.store(name, arrays[name])
-            elif not field.computed:
+            elif not (field.computed or field.optional):
                 raise ExperienceError(
                     f"{self._who(name)} {name!r} in the experience, which the rollouts do not bring"
                     f"{did_you_mean(name, arrays)}; they bring {', '.join(arrays)}"

@@ -69,6 +69,8 @@ class Batches:
         batch = collate([self._example(index) for index in indices], self._name)
         for name, field in self._spec.items():
             if name not in batch:
+                if field.optional:
+                    continue
                 raise DatasetError(
                     f"the losses need {name!r} of each example of the {self._name}{did_you_mean(name, batch)}; "
                     f"it has {', '.join(batch)}"

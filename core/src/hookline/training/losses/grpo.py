@@ -103,7 +103,7 @@ class GRPO(Loss):
         clip = self.config.clip
         advantages = self.of_batch(shared.batch, "advantages")[:, None]
         mask = _judged_tokens(shared.batch)
-        logprobs = tokens_forward(shared, shared.batch.get("temperature"))
+        logprobs = tokens_forward(shared, self.of_batch(shared.batch, "temperature"))
         ratio = (logprobs - shared.batch["logprobs"]).exp()
         loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
         if self._reference is not None:

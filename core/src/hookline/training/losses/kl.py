@@ -99,7 +99,7 @@ class KL(Loss):
         if self.config.of == "actions":
             return {"obs": Field("float32"), "actions": Field(None)}
         tokens = {"tokens": Field("int64"), "valid": Field("bool"), "loss_mask": Field("bool")}
-        return {**tokens, "temperature": Field("float32", ())}
+        return {**tokens, "temperature": Field("float32", (), optional=True)}
 
     def attach_policy(self, policy: Any) -> None:
         self._reference = Reference(policy)

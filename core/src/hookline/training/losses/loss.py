@@ -77,6 +77,8 @@ class Field(NamedTuple):
     """The shape of one row; None for any."""
     computed: bool = False
     """A loss computes it from the rollouts; otherwise they bring it."""
+    optional: bool = False
+    """The loss does without it where the data does not have it."""
 
     def agrees_with(self, other: Field) -> bool:
         """Whether one array can be both."""
