@@ -138,6 +138,15 @@ def _installed(entry_point: importlib_metadata.EntryPoint) -> InstalledPlugin:
     )
 
 
+def _is_bridge(name: str) -> bool:
+    """Whether a distribution brings Hookline to another trainer: it is called as plugins are, and has none."""
+    try:
+        dist = importlib_metadata.distribution(f"{PROJECT_NAME}-{name}")
+    except (importlib_metadata.PackageNotFoundError, ValueError):
+        return False
+    return not dist.entry_points.select(group=PROJECT_NAME)
+
+
 def _installed_one_by_one() -> list[InstalledPlugin]:
     found: dict[str, list[InstalledPlugin]] = {}
     for dist in importlib_metadata.distributions():
@@ -272,6 +281,8 @@ class PluginLoader:
         for mentioned, where in self.settings.mentions:
             name, at, distribution = mentioned.partition("@")
             origins = [record.installed.distribution for record in self.records if record.name == name]
+            if not origins and _is_bridge(name):
+                continue
             if not origins:
                 problem = f"no installed plugin is called {name!r}{did_you_mean(name, self._names)}"
             elif at and canonicalize_name(distribution) not in map(canonicalize_name, origins):

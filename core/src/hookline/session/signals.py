@@ -33,15 +33,17 @@ class Terminated(SystemExit, Interruption):
 
 @contextmanager
 def termination_as_exception() -> Iterator[None]:
-    """Raise `Terminated` in the main thread when one of the signals arrives. Other threads cannot listen to signals."""
+    """Raise `Terminated` in the main thread when one of the signals arrives. Other threads cannot listen to signals.
+
+    A handler that the program has installed stays: what a signal does is for the program, or its trainer, to say.
+    """
     with ExitStack() as handlers:
         if threading.current_thread() is threading.main_thread():
             for number in TERMINATING:
-                # nohup has SIGHUP ignored, and means it.
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    before = signal.signal(number, _raise)
-                    # None stands for a handler that was not installed from Python, which Python cannot put back.
-                    handlers.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
+                # nohup has SIGHUP ignored, and means it. None stands for a handler that Python cannot put back.
+                if signal.getsignal(number) in (signal.SIG_DFL, None):
+                    signal.signal(number, _raise)
+                    handlers.callback(signal.signal, number, signal.SIG_DFL)
         yield
 
 
