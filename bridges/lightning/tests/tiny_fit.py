@@ -134,6 +134,11 @@ def trainer(folder: Path, *callbacks: Any, **options: Any) -> Trainer:
     return Trainer(callbacks=list(callbacks), **{**quiet, **own, **options})
 
 
+def after_epochs(folder: Path) -> ModelCheckpoint:
+    """Saves a checkpoint after every epoch, and keeps all."""
+    return ModelCheckpoint(folder / "ckpt", save_top_k=-1, save_on_train_epoch_end=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -150,11 +155,10 @@ def main() -> None:
         plugins["kill"] = SignalAt(signal.SIGKILL, options.kill_at)
     if options.signal_at is not None:
         plugins["signal"] = SignalAt(signal.SIGTERM, options.signal_at)
-    checkpoint = ModelCheckpoint(options.folder / "ckpt", save_top_k=-1, save_on_train_epoch_end=True)
     fit = trainer(
         options.folder,
         HooklineCallback(options.folder / "run", plugins=plugins),
-        checkpoint,
+        after_epochs(options.folder),
         max_epochs=options.epochs,
         devices=options.devices,
         strategy="ddp" if options.devices > 1 else "auto",

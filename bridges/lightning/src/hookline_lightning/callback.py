@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from hookline.session import RunFolderError, Session, holds_run, open_session
 from hookline_lightning.logged import LoggedNumbers, loss_of
-from hookline_lightning.saved import from_saved, generator_states, set_generators, to_saved
+from hookline_lightning.saved import from_saved, generator_states, generators_of_all, set_generators, to_saved
 
 __all__ = ["HooklineCallback"]
 
@@ -53,9 +53,12 @@ class HooklineCallback(Callback):
         self._loaded = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # Before the first batch is drawn. The checkpoint has the generators of one rank.
-        if self._loaded is not None and trainer.world_size == 1:
-            set_generators(self._loaded["generators"])
+        self._restore_generators(trainer)  # before the loader of this fit draws its order
+
+    def _restore_generators(self, trainer: Trainer) -> None:
+        states = self._loaded["generators"] if self._loaded is not None else []
+        if len(states) == trainer.world_size:
+            set_generators(states[trainer.global_rank])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the run: by now Lightning has restored all that a checkpoint holds."""
@@ -94,7 +97,8 @@ class HooklineCallback(Callback):
         """Fail the run: an error, Ctrl-C, or the exception that Lightning makes of SIGTERM."""
         if self.session is not None:
             try:
-                self._saved = self.state_dict()
+                # Other ranks may never come here, so that none is waited for.
+                self._saved = _saved_by(self.session, [generator_states()])
             except Exception as error:
                 exception.add_note(f"then the states of plugins could not be saved: {error!r}")
             self.session = None
@@ -114,12 +118,7 @@ class HooklineCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         session = self.session
-        if session is None:
-            return self._saved
-        if session.state.rank != 0:
-            return {}  # Lightning keeps what rank 0 returns
-        saved = {**to_saved(session.host_state()), "generators": generator_states()}
-        return {**saved, "run_dir": str(Path(session.state.run_dir or "").absolute())}
+        return self._saved if session is None else _saved_by(session, generators_of_all(session.state.world_size))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict
@@ -189,7 +188,8 @@ class HooklineCallback(Callback):
         session = self.session
         if session is None:
             return
-        if not self._has_epoch:  # resumed after the epoch's last batch
+        if not self._has_epoch:  # resumed after the epoch's last batch: an iterator was made, and is not used
+            self._restore_generators(trainer)
             self._begin_epoch(session, trainer)
         self._log_late(session, trainer)
         session.end_train_phase()
@@ -244,6 +244,15 @@ class HooklineCallback(Callback):
         mean = sum(self._losses) / len(self._losses) if self._losses else math.nan
         loss = next((metrics[name] for name in VALIDATION_LOSSES if name in metrics), mean)
         self.session.end_validation(loss, is_last_step=_is_last_validation(trainer), metrics=metrics)
+
+
+def _saved_by(session: Session, generators: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a checkpoint gets. Lightning keeps what rank 0 returns."""
+    state = session.state
+    if state.rank != 0:
+        return {}
+    run_dir = str(Path(state.run_dir or "").absolute())
+    return {**to_saved(session.host_state()), "generators": generators, "run_dir": run_dir}
 
 
 def _new_folder(runs: Path) -> Path:

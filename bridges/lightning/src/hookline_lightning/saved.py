@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-__all__ = ["from_saved", "generator_states", "set_generators", "to_saved"]
+__all__ = ["from_saved", "generator_states", "generators_of_all", "set_generators", "to_saved"]
 
 ARRAY: Final = "numpy array"
 """The key of a tensor that was an array of NumPy."""
@@ -44,6 +44,16 @@ def generator_states() -> dict[str, Any]:
         "numpy": to_saved(np.random.get_state(legacy=False)),
         "python": [version, list(numbers), gauss],
     }
+
+
+def generators_of_all(world_size: int) -> list[dict[str, Any]]:
+    """Those of all ranks, in order. Every rank must ask."""
+    own = generator_states()
+    if world_size == 1:
+        return [own]
+    states: list[Any] = [None] * world_size
+    torch.distributed.all_gather_object(states, own)
+    return states
 
 
 def set_generators(states: Mapping[str, Any]) -> None:
