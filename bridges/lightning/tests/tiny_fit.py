@@ -96,19 +96,38 @@ class Losses:
 
     @hookimpl
     def load_plugin_state(self, saved: dict[str, dict[str, Any]]) -> None:
-        self.losses = list(saved["losses"]["losses"])
+        self.losses = list(saved.get("losses", {"losses": []})["losses"])
 
 
-class SignalAt:
-    """Sends this process a signal after a step."""
+class KillAt:
+    """Kills this process after a step."""
 
-    def __init__(self, number: int, step: int) -> None:
-        self.number, self.step = number, step
+    def __init__(self, step: int) -> None:
+        self.step = step
 
     @hookimpl
     def post_training_step(self, state: TrainerState) -> None:
         if state.step == self.step:
-            os.kill(os.getpid(), self.number)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Stopper:
+    """Ends the run after two epochs, from rank 0."""
+
+    def __init__(self) -> None:
+        self.is_driver_told = False
+        self.steps_when_stopped = 0
+        self.stop_reason: str | None = None
+
+    @hookimpl(scope="driver")
+    def on_epoch_end(self, state: TrainerState) -> None:
+        self.is_driver_told = True
+        if state.epoch == 1:
+            state.stop_reason = "two epochs are enough"
+
+    @hookimpl
+    def on_training_complete(self, state: TrainerState) -> None:
+        self.steps_when_stopped, self.stop_reason = state.step, state.stop_reason
 
 
 def loaders(*, rows: int = 24, shuffle: bool = True) -> dict[str, DataLoader[Any]]:
@@ -139,33 +158,47 @@ def after_epochs(folder: Path) -> ModelCheckpoint:
     return ModelCheckpoint(folder / "ckpt", save_top_k=-1, save_on_train_epoch_end=True)
 
 
+def fit_on_ranks(folder: Path) -> None:
+    """Train to the end, train until rank 0 stops, and resume that, all on two ranks."""
+
+    def fit(name: str, ckpt_path: Path | None = None, **plugins: object) -> Trainer:
+        own = trainer(
+            folder,
+            HooklineCallback(folder / name, plugins=plugins),
+            after_epochs(folder / name),
+            max_epochs=4,
+            devices=2,
+            strategy="ddp",
+            enable_checkpointing=True,
+        )
+        seed_everything(3, verbose=False)  # of the data's order, which is the same on all ranks and in every start
+        torch.manual_seed(own.global_rank + 10 * (ckpt_path is not None))
+        own.fit(Automatic(), **loaders(), ckpt_path=ckpt_path)
+        return own
+
+    whole, stopper, resumed = Losses(), Stopper(), Losses()
+    fit("whole", losses=whole)
+    fit("stopped", stopper=stopper)
+    (path,) = (folder / "stopped" / "ckpt").glob("epoch=1-*.ckpt")
+    rank = fit("stopped", path, resumed=resumed).global_rank
+    seen = {"whole": whole.losses, "resumed": resumed.losses, **vars(stopper)}
+    (folder / f"rank-{rank}.json").write_text(json.dumps(seen))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--ckpt", type=Path)
     parser.add_argument("--kill-at", type=int)
-    parser.add_argument("--signal-at", type=int)
-    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--ranks", action="store_true")
     options = parser.parse_args()
+    if options.ranks:
+        fit_on_ranks(options.folder)
+        return
     seed_everything(3, verbose=False)
-    losses = Losses()
-    plugins: dict[str, object] = {"losses": losses}
-    if options.kill_at is not None:
-        plugins["kill"] = SignalAt(signal.SIGKILL, options.kill_at)
-    if options.signal_at is not None:
-        plugins["signal"] = SignalAt(signal.SIGTERM, options.signal_at)
-    fit = trainer(
-        options.folder,
-        HooklineCallback(options.folder / "run", plugins=plugins),
-        after_epochs(options.folder),
-        max_epochs=options.epochs,
-        devices=options.devices,
-        strategy="ddp" if options.devices > 1 else "auto",
-        enable_checkpointing=True,
-    )
-    fit.fit(Automatic(), **loaders(), ckpt_path=options.ckpt)
-    (options.folder / f"losses-{fit.global_rank}.json").write_text(json.dumps(losses.losses))
+    plugins = {"losses": Losses(), "kill": KillAt(options.kill_at)}
+    callback = HooklineCallback(options.folder / "run", plugins=plugins)
+    own = trainer(options.folder, callback, after_epochs(options.folder), max_epochs=4, enable_checkpointing=True)
+    own.fit(Automatic(), **loaders())
 
 
 if __name__ == "__main__":

@@ -306,7 +306,7 @@ def _config(trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
     """What the run was told, as JSON can hold it."""
     hparams = {name: value for name, value in dict(pl_module.hparams).items() if _is_plain(value)}
     return {
-        "host": {"name": HOST, "version": lightning.__version__},
+        "version": lightning.__version__,
         "module": f"{type(pl_module).__module__}.{type(pl_module).__qualname__}",
         "hparams": hparams,
         "max_epochs": trainer.max_epochs,

@@ -38,10 +38,12 @@ def from_saved(value: Any) -> Any:
 def generator_states() -> dict[str, Any]:
     """The states of the process's random generators: torch's on all devices, NumPy's and Python's."""
     version, numbers, gauss = random.getstate()
+    numpy_state: Any = np.random.get_state()
+    name, key, *rest = numpy_state
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": to_saved(np.random.get_state(legacy=False)),
+        "numpy": [name, key.tolist(), *rest],
         "python": [version, list(numbers), gauss],
     }
 
@@ -61,6 +63,6 @@ def set_generators(states: Mapping[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     if len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
-    np.random.set_state(from_saved(states["numpy"]))
+    np.random.set_state(tuple(states["numpy"]))
     version, numbers, gauss = states["python"]
     random.setstate((version, tuple(numbers), gauss))

@@ -168,6 +168,8 @@ class Session:
         active = [own for own in installed if own.state == "active"]
         config["plugins"] = {own.name: {"version": own.version, "options": own.options} for own in active}
         config["disabled"] = sorted({own.name for own in installed if own.state == "disabled"} - {*config["plugins"]})
+        if getattr(self.state, "host", None) is not None:
+            config["host"] = self.state.host
         if run_dir is not None and self.plugins.rank == 0:
             # What a host resumes from is its own checkpoint, which may have come without the folder.
             resume = self._resume and (self._host_state is None or holds_run(run_dir))
