@@ -12,6 +12,7 @@ what a real run has.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -203,6 +204,7 @@ def lightning(count: int) -> Contender:
         ) -> None:
             pass
 
+    os.environ["HOOKLINE_DISABLE_LIGHTNING"] = "1"  # these callbacks and no other
     # A trainer tells at length what hardware it has found. The log of its callbacks stays as it is.
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.ERROR)
     trainer = Trainer(

@@ -64,6 +64,9 @@ CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
 }
 """What plugins may import of core. The others make do with the hookspecs."""
 
+FOR_BRIDGES = ("hookline.errors", "hookline.session")
+"""What bridges may import of core: they emit, and the session is how."""
+
 EXTRAS_AT_HEAD = {"hookline"}
 """Distributions whose modules may import a package of an extra at their head: what imports them has asked for it."""
 
@@ -221,6 +224,17 @@ def wrong_in_plugin(plugin: Distribution) -> list[str]:
     return found
 
 
+def wrong_in_bridge(bridge: Distribution) -> list[str]:
+    """Imports of core by which a bridge goes past the session, and imports of plugins and of other bridges."""
+    found = []
+    for own in bridge.imports:
+        if own.package == "hookline" and own.module not in FOR_BRIDGES:
+            found.append(f"{bridge.where(own)}: a bridge imports of core only {' and '.join(FOR_BRIDGES)}")
+        elif own.package.startswith("hookline_") and own.package not in (bridge.name, hookline_hookspecs.__name__):
+            found.append(f"{bridge.where(own)}: a bridge imports no plugin and no other bridge")
+    return found
+
+
 def undeclared(distribution: Distribution) -> list[str]:
     """Imports of packages that the distribution does not require; at a module's head an extra is not enough."""
     in_extras = set().union(*distribution.extras.values())
@@ -271,7 +285,8 @@ HOOKSPECS, CORE = Distribution(ROOT / "hookspecs"), Distribution(ROOT / "core")
 PLUGINS = [Distribution(file.parent) for file in sorted(ROOT.glob("plugins/*/pyproject.toml"))] + [
     Distribution(ROOT / "examples" / "third_party_plugin")
 ]
-ALL = [HOOKSPECS, CORE, *PLUGINS]
+BRIDGES = [Distribution(file.parent) for file in sorted(ROOT.glob("bridges/*/pyproject.toml"))]
+ALL = [HOOKSPECS, CORE, *PLUGINS, *BRIDGES]
 
 
 def by_name(distributions: list[Distribution]) -> Any:
@@ -295,6 +310,11 @@ def test_a_plugin_imports_no_framework_no_other_plugin_and_of_core_only_what_it_
     distribution: Distribution,
 ) -> None:
     assert wrong_in_plugin(distribution) == []
+
+
+@by_name(BRIDGES)
+def test_a_bridge_imports_the_session_and_no_plugin(distribution: Distribution) -> None:
+    assert wrong_in_bridge(distribution) == []
 
 
 @by_name(ALL)
@@ -400,6 +420,22 @@ def test_a_plugin_that_imports_a_framework_core_or_another_plugin_is_found(tmp_p
         "src/hookline_status/plugin.py:2 imports hookline.session: "
         "a plugin imports of core only what CORE_FOR_PLUGINS says",
         "src/hookline_status/plugin.py:5 imports torch: a plugin takes the arrays of any framework",
+    ]
+
+
+def test_a_bridge_that_goes_past_the_session_or_imports_a_plugin_is_found(tmp_path: Path) -> None:
+    bridge = distribution_of(
+        tmp_path,
+        {
+            "__init__.py": "import lightning\nfrom hookline.session import Session\nimport hookline.plugin_manager.manager"
+        }
+        | {"callback.py": "from hookline_metrics import Metrics"},
+        name="hookline-lightning",
+    )
+    assert wrong_in_bridge(bridge) == [
+        "src/hookline_lightning/__init__.py:3 imports hookline.plugin_manager.manager: "
+        "a bridge imports of core only hookline.errors and hookline.session",
+        "src/hookline_lightning/callback.py:1 imports hookline_metrics: a bridge imports no plugin and no other bridge",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hookline import PluginManager, hookimpl
 from hookline.errors import HooklineError
 from hookline.plugin_manager.settings import Settings
-from hookline.session import Session, open_session
+from hookline.session import Session, is_bridge_disabled, open_session
 from hookline.testing import EventRecorder
 from hookline_hookspecs import TrainerState
 
@@ -113,3 +114,60 @@ def test_a_validation_reports_all_its_metrics(hookline_manager: PluginManager, h
         session.end_validation(0.5, metrics={"val/accuracy": 0.9})
     report = hookline_events.of("post_validation")[0].arguments["report_data"]
     assert report == {"current_epoch": 0, "val_avg_loss": 0.5, "val/accuracy": 0.9}
+
+
+def test_what_plugins_want_on_disk_is_there_when_the_host_has_their_states(
+    hookline_manager: PluginManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Writer:
+        is_written = False
+
+        @hookimpl
+        def save_plugin_state(self, state: TrainerState) -> None:
+            state.shared["writer"]["before_checkpoint"] = self._write
+            state.shared["broken"]["before_checkpoint"] = lambda: 1 / 0
+
+        def _write(self) -> None:
+            self.is_written = True
+
+    writer = Writer()
+    hookline_manager.register(writer, "writer")
+    with Session(hookline_manager, TrainerState(host="a host")) as session:
+        session.host_state()
+    assert writer.is_written
+    assert "a checkpoint of a host does not have all of broken: division by zero" in caplog.text
+
+
+def test_a_host_resumes_in_a_new_folder_where_the_old_one_is_gone(tmp_path: Path) -> None:
+    host_state = {"counters": {"epoch": 1, "step": 6, "agent_step": 0}, "plugins": {}}
+    with open_session(tmp_path / "new", host="a host", host_state=host_state, settings=NO_PLUGINS) as session:
+        assert (session.start_epoch, session.state.step) == (2, 6)
+    assert json.loads((tmp_path / "new" / "config.json").read_text())["host"] == "a host"
+
+
+def test_a_signal_that_the_program_handles_stays_the_programs(hookline_manager: PluginManager) -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        with Session(hookline_manager, TrainerState()):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize(("value", "is_disabled"), [("1", True), ("true", True), ("0", False), ("", False)])
+def test_a_bridge_is_turned_off_by_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, is_disabled: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOOKLINE_DISABLE_LIGHTNING", value)
+    assert is_bridge_disabled("lightning") is is_disabled
+    assert is_bridge_disabled("sb3") is False
+
+
+def test_a_bridge_is_turned_off_as_a_plugin_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hookline.toml").write_text('disable = ["sb3"]')
+    assert is_bridge_disabled("sb3")
+    assert not is_bridge_disabled("lightning")

@@ -127,6 +127,15 @@ def installed_plugins() -> list[InstalledPlugin]:
     return sorted(found, key=lambda plugin: (plugin.name, plugin.distribution))
 
 
+def _is_bridge(name: str) -> bool:
+    """Whether a distribution is a bridge to another trainer: named like a plugin's, and without entry points."""
+    try:
+        dist = importlib_metadata.distribution(f"{PROJECT_NAME}-{name}")
+    except (importlib_metadata.PackageNotFoundError, ValueError):
+        return False
+    return not dist.entry_points.select(group=PROJECT_NAME)
+
+
 def open_plugins(*, rank: int = 0, settings: Settings | None = None) -> PluginManager:
     """A manager with the installed plugins that the settings enable (default: those of this folder and environment).
 
@@ -235,6 +244,8 @@ class PluginLoader:
         for mentioned, where in self.settings.mentions:
             name, at, distribution = mentioned.partition("@")
             origins = [record.installed.distribution for record in self.records if record.name == name]
+            if not origins and _is_bridge(name):
+                continue
             if not origins:
                 problem = f"no installed plugin is called {name!r}{did_you_mean(name, self._names)}"
             elif at and canonicalize_name(distribution) not in map(canonicalize_name, origins):

@@ -11,9 +11,17 @@ The loop may use torch, JAX, MLX or no framework: this package imports none. Hoo
 session.
 """
 
-from hookline.session.opening import open_session
-from hookline.session.run_folder import RunFolderError
+from hookline.session.opening import is_bridge_disabled, open_session
+from hookline.session.run_folder import RunFolderError, holds_run
 from hookline.session.session import Session, StateTypeError
 from hookline.session.signals import Terminated
 
-__all__ = ["RunFolderError", "Session", "StateTypeError", "Terminated", "open_session"]
+__all__ = [
+    "RunFolderError",
+    "Session",
+    "StateTypeError",
+    "Terminated",
+    "holds_run",
+    "is_bridge_disabled",
+    "open_session",
+]

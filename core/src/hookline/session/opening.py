@@ -11,13 +11,13 @@ from typing import Any
 from hookline.errors import HooklineError
 from hookline.plugin_manager.discovery import open_plugins
 from hookline.plugin_manager.manager import PluginManager
-from hookline.plugin_manager.settings import Settings
+from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.plugin_manager.summary import print_summary
 from hookline.session.session import Session
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact, remember_secrets
 
-__all__ = ["number_in_environment", "open_session", "plugins_for_a_run"]
+__all__ = ["is_bridge_disabled", "number_in_environment", "open_session", "plugins_for_a_run"]
 
 
 def number_in_environment(variable: str, default: int) -> int:
@@ -28,6 +28,15 @@ def number_in_environment(variable: str, default: int) -> int:
             f"the environment variable {variable} must be a whole number, as torchrun sets it, got {text!r}: unset it"
         )
     return int(text or default)
+
+
+def is_bridge_disabled(name: str) -> bool:
+    """Whether the user has turned off a bridge that another library finds by itself.
+
+    Either by the environment (`HOOKLINE_DISABLE_LIGHTNING=1`), or as a plugin is: `disable = ["lightning"]`.
+    """
+    variable = os.environ.get(f"HOOKLINE_DISABLE_{name.upper()}", "").strip().lower()
+    return variable not in ("", "0", "false", "no") or name in read_settings().disabled
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from hookline.errors import HooklineError
 from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact, redact_arguments
 
-__all__ = ["RunFolderError", "claimed_run_folder", "read_config", "write_config"]
+__all__ = ["RunFolderError", "claimed_run_folder", "holds_run", "read_config", "write_config"]
 
 CONFIG: Final = "config.json"
 LOCK: Final = ".lock"
@@ -35,6 +35,11 @@ class RunFolderError(HooklineError):
     """A folder cannot be used for this run."""
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether a run has begun in a folder."""
+    return (folder / CONFIG).exists()
+
+
 @contextmanager
 def claimed_run_folder(folder: Path, *, resume: bool) -> Iterator[None]:
     """Create and lock a run's folder.
@@ -43,7 +48,7 @@ def claimed_run_folder(folder: Path, *, resume: bool) -> Iterator[None]:
     """
     with _named(f"the run's folder {folder} cannot be created"):
         path = folder.resolve()
-        has_run = (path / CONFIG).exists()
+        has_run = holds_run(path)
     if path in _held:
         raise RunFolderError(f"{folder} is in use by another run of this process: choose another folder")
     if resume and not has_run:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from hookline.errors import HooklineError
 from hookline.plugin_manager.listing import list_plugins
 from hookline.plugin_manager.manager import PluginManager
-from hookline.session.run_folder import claimed_run_folder, write_config
+from hookline.session.run_folder import claimed_run_folder, holds_run, write_config
 from hookline.session.signals import termination_as_exception
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.errors import describe_error
@@ -110,8 +110,12 @@ class Session:
         active = [own for own in installed if own.state == "active"]
         config["plugins"] = {own.name: {"version": own.version, "options": own.options} for own in active}
         config["disabled"] = sorted({own.name for own in installed if own.state == "disabled"} - {*config["plugins"]})
+        if getattr(self.state, "host", None) is not None:
+            config["host"] = self.state.host
         if run_dir is not None and self.plugins.rank == 0:
-            cleanup.enter_context(claimed_run_folder(run_dir, resume=self._resume))
+            # What a host resumes from is its own checkpoint, which may have come without the folder.
+            resume = self._resume and (self._host_state is None or holds_run(run_dir))
+            cleanup.enter_context(claimed_run_folder(run_dir, resume=resume))
             self._write_config = partial(write_config, run_dir, config)
         if not self._resume:
             self._write_config()
@@ -157,11 +161,17 @@ class Session:
     def host_state(self) -> dict[str, Any]:
         """Counters and plugin states, for the host to keep in its own checkpoint. Call it on rank 0.
 
-        Values are what plugins returned from `save_plugin_state`: JSON, and arrays where a plugin has some.
+        Values are what plugins returned from `save_plugin_state`: JSON, and arrays where a plugin has some. What
+        plugins want on disk before a checkpoint counts is there when this returns.
         """
         states: dict[str, dict[str, Any]] = {}
         for plugin, saved in self.emit.save_plugin_state(state=self.state).items():
             states.setdefault(plugin, {}).update(saved)
+        for plugin, namespace in list(self.state.shared.items()):
+            try:
+                namespace.pop("before_checkpoint", lambda: None)()
+            except Exception as error:
+                logger.warning("a checkpoint of %s does not have all of %s: %s", self.state.host, plugin, error)
         return {"counters": {name: getattr(self.state, name) for name in COUNTERS}, "plugins": states}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

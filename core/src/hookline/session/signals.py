@@ -33,15 +33,17 @@ class Terminated(SystemExit, Interruption):
 
 @contextmanager
 def termination_as_exception() -> Iterator[None]:
-    """Raise `Terminated` when a signal arrives. In other threads than the main one it does nothing."""
+    """Raise `Terminated` when a signal arrives. In other threads than the main one it does nothing.
+
+    A handler that the program has installed stays, such as that of another library's trainer.
+    """
     with ExitStack() as handlers:
         if threading.current_thread() is threading.main_thread():
             for number in TERMINATING:
-                # Keep an ignored signal ignored: nohup ignores SIGHUP.
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    before = signal.signal(number, _raise)
-                    # None means that the handler was not installed from Python, which Python cannot restore.
-                    handlers.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
+                # Not where it is ignored, as nohup does with SIGHUP. None: a handler that was not installed by Python.
+                if signal.getsignal(number) in (signal.SIG_DFL, None):
+                    signal.signal(number, _raise)
+                    handlers.callback(signal.signal, number, signal.SIG_DFL)
         yield
 
 

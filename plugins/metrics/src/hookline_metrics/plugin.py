@@ -135,7 +135,8 @@ class Metrics:
         live.numbers = numbers
         epoch = report_data.get("current_epoch")
         recording.record(step, epoch if type(epoch) is int else live.epoch, numbers, calling_code)
-        self._latest_report = step, numbers
+        latest_step, latest = self._latest_report
+        self._latest_report = step, {**latest, **numbers} if step == latest_step else numbers
 
     @hookimpl(scope="driver")
     def on_mb_end(self, state: TrainerState) -> None:
