@@ -200,7 +200,7 @@ class HooklineCallback(Callback):
     def _stop_if_told(self, session: Session, trainer: Trainer) -> None:
         # A plugin of rank 0 alone may have said so, and all ranks must stop.
         session.state.stop_reason = trainer.strategy.broadcast(session.state.stop_reason)
-        trainer.should_stop = trainer.should_stop or session.is_told_to_stop()
+        trainer.should_stop = trainer.should_stop or session.should_stop()
 
     def _log_late(self, session: Session, trainer: Trainer) -> None:
         """Report what was logged after the last step had ended, such as the means over an epoch."""
