@@ -107,8 +107,8 @@ def test_a_missing_file_makes_a_checkpoint_invalid(folder: Path, name: str) -> N
         (b"[" * 50_000, "manifest.json is not JSON"),
         (b" " * 200_000, "manifest.json has 200000 bytes, and 100000 are the most"),
         (b"[]", "is not the manifest of a checkpoint"),
-        (b'{"format": "hookline-checkpoint", "version": 0}', "version 0, this reader knows 1"),
-        (b'{"format": "hookline-checkpoint", "version": "2"}', "version '2', this reader knows 1"),
+        (b'{"format": "hookline-checkpoint", "version": 0}', "version 0, this reader knows 2"),
+        (b'{"format": "hookline-checkpoint", "version": "2"}', "version '2', this reader knows 2"),
         (b'{"format": "hookline-checkpoint", "version": 1}', "does not give the size and hash of policy.safetensors"),
     ],
 )

@@ -3,8 +3,9 @@
     RUN/checkpoints/epoch-000010/
         policy.safetensors      the arrays of `policy.state_dict()`, by their keys
         optimizer.safetensors   the arrays of `optimizer.state_dict()`, by their paths
+        plugins.safetensors     the arrays that plugins saved, by their paths; not there if there are none
         state.json              all that is not an array
-        manifest.json           what the other three files must be
+        manifest.json           what the other files must be
 
 A folder is named after the epoch that had ended when it was saved. `state.json` is an object with
 
@@ -16,13 +17,16 @@ A folder is named after the epoch that had ended when it was saved. `state.json`
     optimizer   the same of the optimizer, or of a dictionary with one entry for each where there are several
     plugins     what plugins returned from `save_plugin_state`, by plugin name; the trainer is one of them, with random
                 generators, the order of the data, the curriculum and the environments
+    plugins_with_arrays     the names of those of them that are a description, with arrays in `plugins.safetensors`
 
 and `manifest.json` is {"format": "hookline-checkpoint", "version": 1, "files": {NAME: {"size": bytes, "sha256": hex}}}.
+The version is 2 where there are arrays of plugins, so that a release that knows of none leaves such a checkpoint alone.
 There is no pickle: reading a checkpoint runs no code from it. No name in a file is ever used as a path, and
 no symbolic link below `checkpoints/` is followed: reading and removing stay within the folder.
 
-**Valid** is a folder whose manifest names the three other files, each with the size and hash that it has. Nothing else
-decides: not the folder's age, nor which other folders there are.
+**Valid** is a folder whose manifest names `policy.safetensors`, `optimizer.safetensors` and `state.json`, and in which
+each file that the manifest names has the size and hash that it gives. Nothing else decides: not the folder's age, nor
+which other folders there are.
 
 **Writing.** The files are written to `.staging-epoch-000010`, each followed by an fsync, the manifest last; the staging
 folder is fsynced. What plugins want to be on disk before the checkpoint counts is waited for
@@ -49,7 +53,16 @@ from typing import NamedTuple
 
 from hookline_checkpoint.durable import write_durably
 from hookline_checkpoint.errors import CheckpointError
-from hookline_checkpoint.layout import DISCARDED, FORMAT, MANIFEST, STAGING, VERSION, name_of_epoch
+from hookline_checkpoint.layout import (
+    DISCARDED,
+    FORMAT,
+    MANIFEST,
+    PLUGINS,
+    STAGING,
+    WITH_PLUGIN_ARRAYS,
+    WITHOUT_PLUGIN_ARRAYS,
+    name_of_epoch,
+)
 from hookline_checkpoint.snapshot import Snapshot
 from hookline_hookspecs.files import sync_folder
 
@@ -93,7 +106,8 @@ def _fill(staging: Path, snapshot: Snapshot) -> tuple[int, str]:
     staging.mkdir()
     files = {name: write_durably(staging / name, data) for name, data in snapshot.files.items()}
     entries = {name: {"size": file.size, "sha256": file.sha256} for name, file in files.items()}
-    manifest = {"format": FORMAT, "version": VERSION, "files": entries}
+    version = WITH_PLUGIN_ARRAYS if PLUGINS in files else WITHOUT_PLUGIN_ARRAYS
+    manifest = {"format": FORMAT, "version": version, "files": entries}
     files[MANIFEST] = write_durably(staging / MANIFEST, [json.dumps(manifest, indent=2).encode()])
     sync_folder(staging)
     return sum(file.size for file in files.values()), files[MANIFEST].sha256

@@ -90,8 +90,9 @@ def _log_artifact(record: CheckpointRecord, wandb_run: Any) -> str:
         type="checkpoint",
         metadata={"epoch": record.epoch, "step": record.step, "metrics": record.metrics},
     )
-    for name in FILES:
-        artifact.add_file(str(record.path / name))
+    for file in (record.path / name for name in FILES):
+        if file.exists():  # arrays of plugins may be none
+            artifact.add_file(str(file))
     # The alias names this one for good; the version is wandb's to give, and offline it is not known yet.
     alias = record.path.name
     wandb_run.log_artifact(artifact, aliases=["latest", alias])
