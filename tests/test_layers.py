@@ -64,6 +64,9 @@ CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
 }
 """What plugins may import of core. The others make do with the hookspecs."""
 
+CORE_FOR_BRIDGES = ("hookline.errors", "hookline.session")
+"""What bridges may import of core."""
+
 EXTRAS_AT_HEAD = {"hookline"}
 """Distributions whose modules may import a package of an extra at their head: what imports them has asked for it."""
 
@@ -221,6 +224,17 @@ def wrong_in_plugin(plugin: Distribution) -> list[str]:
     return found
 
 
+def wrong_in_bridge(bridge: Distribution) -> list[str]:
+    """Imports of plugins and other bridges, and of more of core than a bridge needs."""
+    found = []
+    for own in bridge.imports:
+        if own.package == "hookline" and own.module not in CORE_FOR_BRIDGES:
+            found.append(f"{bridge.where(own)}: a bridge imports of core only what CORE_FOR_BRIDGES says")
+        elif own.package.startswith("hookline_") and own.package not in (bridge.name, hookline_hookspecs.__name__):
+            found.append(f"{bridge.where(own)}: a bridge imports no plugin and no other bridge")
+    return found
+
+
 def undeclared(distribution: Distribution) -> list[str]:
     """Imports of packages that the distribution does not require; at a module's head an extra is not enough."""
     in_extras = set().union(*distribution.extras.values())
@@ -271,7 +285,8 @@ HOOKSPECS, CORE = Distribution(ROOT / "hookspecs"), Distribution(ROOT / "core")
 PLUGINS = [Distribution(file.parent) for file in sorted(ROOT.glob("plugins/*/pyproject.toml"))] + [
     Distribution(ROOT / "examples" / "third_party_plugin")
 ]
-ALL = [HOOKSPECS, CORE, *PLUGINS]
+BRIDGES = [Distribution(file.parent) for file in sorted(ROOT.glob("bridges/*/pyproject.toml"))]
+ALL = [HOOKSPECS, CORE, *PLUGINS, *BRIDGES]
 
 
 def by_name(distributions: list[Distribution]) -> Any:
@@ -295,6 +310,11 @@ def test_a_plugin_imports_no_framework_no_other_plugin_and_of_core_only_what_it_
     distribution: Distribution,
 ) -> None:
     assert wrong_in_plugin(distribution) == []
+
+
+@by_name(BRIDGES)
+def test_a_bridge_imports_no_plugin_no_other_bridge_and_of_core_only_the_session(distribution: Distribution) -> None:
+    assert wrong_in_bridge(distribution) == []
 
 
 @by_name(ALL)
@@ -400,6 +420,23 @@ def test_a_plugin_that_imports_a_framework_core_or_another_plugin_is_found(tmp_p
         "src/hookline_status/plugin.py:2 imports hookline.session: "
         "a plugin imports of core only what CORE_FOR_PLUGINS says",
         "src/hookline_status/plugin.py:5 imports torch: a plugin takes the arrays of any framework",
+    ]
+
+
+def test_a_bridge_that_imports_a_plugin_another_bridge_or_more_of_core_is_found(tmp_path: Path) -> None:
+    bridge = distribution_of(
+        tmp_path,
+        {
+            "__init__.py": "from hookline.session import open_session\nimport acme_trainer, torch",
+            "callback.py": "import hookline_metrics\nimport hookline_lightning\nfrom hookline.training import Trainer",
+        },
+        name="hookline-acme",
+    )
+    assert wrong_in_bridge(bridge) == [
+        "src/hookline_acme/callback.py:1 imports hookline_metrics: a bridge imports no plugin and no other bridge",
+        "src/hookline_acme/callback.py:2 imports hookline_lightning: a bridge imports no plugin and no other bridge",
+        "src/hookline_acme/callback.py:3 imports hookline.training: "
+        "a bridge imports of core only what CORE_FOR_BRIDGES says",
     ]
 
 
