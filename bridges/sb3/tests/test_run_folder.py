@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +11,6 @@ import pytest
 
 from hookline.cli import main
 from hookline_sb3 import HooklineCallback
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +68,3 @@ def test_an_evaluation_by_hand_says_why_it_cannot_be_had(folder: Path, capsys: p
     code, output = command(capsys, "evaluate", str(folder))
     assert code != 0
     assert "is one of stable-baselines3, whose model and environment are made by its own script" in output
-
-
-def test_the_script_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "stable-baselines3.md").read_text()
-    script = re.search(r"```python\n(# train\.py\n.*?)```", page, re.DOTALL)
-    assert script is not None
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOOKLINE_OPTIONS", "evaluation.n_examples=2")
-    short = script[1].replace("TIMESTEPS = 50_000", "TIMESTEPS = 2_048")
-    assert short != script[1]
-    exec(compile(short, "train.py", "exec"), {"__name__": "__main__"})
-    assert (tmp_path / "runs" / "cartpole" / "stats.sqlite").exists()
-    exec(compile(short, "train.py", "exec"), {"__name__": "__main__"})  # which goes on with the run, now complete
