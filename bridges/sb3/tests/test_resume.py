@@ -18,7 +18,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from hookline import hookimpl
 from hookline.errors import HooklineError
-from hookline.plugin_manager.settings import Settings
 from hookline_hookspecs import TrainerState
 from hookline_sb3 import HooklineCallback
 
@@ -42,14 +41,14 @@ class StopInEpoch:
             raise Stop
 
 
-def every_epoch(models: ModuleType) -> Settings:
-    settings: Settings = models.only(checkpoint={"every": 1})
-    return settings
-
-
-def learn(models: ModuleType, folder: Path, model: Any, *plugins: object, total: int = TOTAL, **options: Any) -> Any:
+def learn(
+    models: ModuleType, folder: Path, model: Any, *plugins: object, total: int = TOTAL, every: int = 1, **options: Any
+) -> Any:
+    """:param every: epochs between two checkpoints, of which there is one at the end besides."""
     named = {f"own-{number}": plugin for number, plugin in enumerate(plugins)}
-    with HooklineCallback(folder, plugins=named, settings=every_epoch(models), **options) as hookline:
+    with HooklineCallback(
+        folder, plugins=named, settings=models.only(checkpoint={"every": every}), **options
+    ) as hookline:
         model.learn(total, callback=hookline)
     return model
 
@@ -115,7 +114,7 @@ def test_a_run_that_a_plugin_stopped_goes_on_without_the_step_that_was_too_many(
             state.stop_reason = "enough" if state.epoch == 4 else None
 
     whole = learn(models, tmp_path / "whole", models.make_model("PPO"))
-    learn(models, tmp_path / "run", models.make_model("PPO"), Enough())
+    learn(models, tmp_path / "run", models.make_model("PPO"), Enough(), every=100)
     resumed = learn(models, tmp_path / "run", models.make_model("PPO"), resume=True)
     assert state_of(models, resumed) == state_of(models, whole)
 
@@ -137,18 +136,24 @@ def test_two_resumes_from_one_checkpoint_are_identical_in_an_environment_of_chan
 def test_new_episodes_of_a_resumed_run_are_not_those_that_the_run_began_with(
     models: ModuleType, tmp_path: Path
 ) -> None:
-    class FirstObservation:
-        seen: Any = None
+    class Beginnings:
+        """The first observations of all episodes."""
+
+        def __init__(self) -> None:
+            self.seen: list[tuple[float, ...]] = []
 
         @hookimpl
         def on_rollout_end(self, rollout: Any) -> None:
-            self.seen = rollout.arrays["observations"][0].copy() if self.seen is None else self.seen
+            begins = rollout.arrays["episode_starts"] == 1
+            self.seen += map(tuple, rollout.arrays["observations"][begins].tolist())
 
-    first, second = FirstObservation(), FirstObservation()
+    first, second = Beginnings(), Beginnings()
     with pytest.raises(Stop):
-        learn(models, tmp_path / "run", models.make_model("PPO", "CartPole-v1"), first, StopInEpoch(3))
-    learn(models, tmp_path / "run", models.make_model("PPO", "CartPole-v1"), second, resume=True)
-    assert not np.array_equal(first.seen, second.seen)
+        learn(models, tmp_path / "run", models.make_model("PPO", "CartPole-v1"), first, StopInEpoch(8), total=128)
+    learn(models, tmp_path / "run", models.make_model("PPO", "CartPole-v1"), second, resume=True, total=128)
+    assert len(first.seen) > 1
+    assert second.seen
+    assert not set(first.seen) & set(second.seen)
 
 
 def test_a_run_that_is_complete_has_nothing_left_to_do(models: ModuleType, tmp_path: Path) -> None:
