@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
 
 from hookline import hookimpl
 from hookline.errors import HooklineError
@@ -274,16 +276,19 @@ def test_an_exception_in_the_middle_is_a_failed_run_for_plugins(models: ModuleTy
     assert not model.policy.optimizer._optimizer_step_pre_hooks
 
 
-def test_an_evaluation_plays_in_an_environment_of_its_own(models: ModuleType) -> None:
-    class Scores:
-        seen: Mapping[str, float] = {}
+class Scores:
+    seen: Mapping[str, float] = {}
 
-        @hookimpl
-        def on_evaluation_end(self, scores: Mapping[str, float]) -> None:
-            self.seen = scores
+    @hookimpl
+    def on_evaluation_end(self, scores: Mapping[str, float]) -> None:
+        self.seen = scores
 
+
+@pytest.mark.parametrize("is_normalized", [False, True])
+def test_an_evaluation_plays_in_an_environment_of_its_own(models: ModuleType, is_normalized: bool) -> None:
     scores = Scores()
-    model = models.make_model("PPO", "CartPole-v1")
+    env = make_vec_env("CartPole-v1", n_envs=2)
+    model = models.make_model("PPO", VecNormalize(env) if is_normalized else env)
     with HooklineCallback(
         plugins={"scores": scores}, settings=models.only(evaluation={"n_examples": 3, "every": 100})
     ) as hookline:

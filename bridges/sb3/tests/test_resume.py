@@ -183,6 +183,16 @@ def test_a_resume_without_the_replay_buffer_warns(
     assert "the checkpoint has no replay buffer, so the run goes on with an empty one" in caplog.text
 
 
+def test_a_resume_with_another_total_or_another_setting_warns(
+    models: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped(models, tmp_path / "run", models.make_model("PPO"))
+    learn(models, tmp_path / "run", models.make_model("PPO", gamma=0.5), resume=True, total=80)
+    assert "with a configuration that differs: " in caplog.text
+    assert "total_timesteps was 64, is 80" in caplog.text
+    assert "gamma was 0.99, is 0.5" in caplog.text
+
+
 def test_another_algorithm_or_another_buffer_is_refused(models: ModuleType, tmp_path: Path) -> None:
     stopped(models, tmp_path / "run", models.make_model("DQN"), save_replay_buffer=True)
     with pytest.raises(HooklineError, match="replay buffer has 64 steps of 1 environment.*this model's has 32 of 1"):

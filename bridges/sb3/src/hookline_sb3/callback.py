@@ -89,15 +89,14 @@ class HooklineCallback(BaseCallback):
         self._cleanup: ExitStack | None = None
         self._learning = ExitStack()
         self._session: Session | None = None
-        self._next_epoch = 0
-        self._is_in_epoch = False
-        self._is_in_train_phase = False
         self._episodes: list[Episode] = []
 
     # -- beginning and end ----------------------------------------------------------------------------------------
 
     def __enter__(self) -> HooklineCallback:
         self._cleanup = ExitStack()
+        self._next_epoch = 0
+        self._is_in_epoch = self._is_in_train_phase = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
