@@ -8,6 +8,7 @@ The wheels go to `dist/`. Each promise about installing is then tried with pip, 
 - everything together is found by `hookline plugins`, and brings in no framework
 - each plugin's own tests pass with the test kit, and without torch, jax and mlx
 - a plugin from `hookline new-plugin` installs beside them and passes its own tests
+- each bridge's own tests pass with its trainer, and with the plugins
 - with every other version of Python that the metadata names and this machine has, all of it installs, a loop of its own
   trains with all plugins, is killed and resumes bit for bit, and rollouts in JAX meet rewards in MLX
 """
@@ -103,6 +104,18 @@ def try_everything(folder: Path, wheels: dict[str, str], projects: list[str]) ->
     try_tests(environment, folder / "hookline-tried-out" / "tests", folder)
 
 
+def try_bridge(folder: Path, wheels: list[str], project: str) -> None:
+    environment = Environment(folder / project)
+    environment.install(*wheels, "pytest-timeout", cwd=folder)
+    try_tests(environment, ROOT / project / "tests", folder)
+
+
+def name_of(project: str) -> str:
+    """The name of a project's distribution."""
+    name: str = tomllib.loads((ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+    return name
+
+
 def try_tests(environment: Environment, tests: Path, folder: Path) -> None:
     """Run tests from a copy, so that nothing of this repository is on their path."""
     copy = folder / "tests-of" / tests.parent.name
@@ -163,15 +176,15 @@ def main() -> None:
     wheels = build(projects)
     assert len(wheels) == len(projects), f"built {list(wheels)} from {projects}"
     print(f"built {', '.join(wheels)}")
-    # A bridge brings its trainer, and that a framework.
-    for project in projects:
-        if project.startswith("bridges/"):
-            del wheels[f"hookline-{Path(project).name}"]
+    bridges = [project for project in projects if project.startswith("bridges/")]
+    others = {name: wheel for name, wheel in wheels.items() if name not in map(name_of, bridges)}
     with tempfile.TemporaryDirectory() as folder:
         try_hookspecs_alone(Path(folder), wheels)
-        try_everything(Path(folder), wheels, projects)
+        try_everything(Path(folder), others, projects)
+        for bridge in bridges:
+            try_bridge(Path(folder), [*others.values(), f"{wheels[name_of(bridge)]}[test]"], bridge)
         for version in other_versions():
-            try_other_version(Path(folder), wheels, version)
+            try_other_version(Path(folder), others, version)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ def save_plugin_state(state: TrainerState) -> Mapping[str, Any] | None:
     Where: rank 0, training thread.
     Args:
         state: the run.
-    Returns: a mapping that JSON can hold, kept under the plugin's name, or None; anything else is the plugin's failure.
+    Returns: a mapping of what JSON can hold and of arrays, kept under the plugin's name, or None; anything else is the
+        plugin's failure. Arrays lie beside the policy's in safetensors; they are copied, so they need not be copies.
     Added: 0.1.
     """
 

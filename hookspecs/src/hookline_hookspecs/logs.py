@@ -21,6 +21,7 @@ LOGGERS: Final = (
     "plugins",
     "rewards",
     "rollout",
+    "sb3",
     "session",
     "status",
     "training",

@@ -72,11 +72,11 @@ def rebuild_trainer(run_dir: Path, plugins: PluginManager | None = None) -> Trai
     """
     plugins = plugins or PluginManager()
     config = read_config(run_dir)
-    name = config.get("task")
-    if "host" in config:
+    name, host = config.get("task"), config.get("host")
+    if host is not None:
         raise RunFolderError(
-            f"the run in {run_dir} was trained by {config['host']}: its model and data are known to your script alone, "
-            "so that nothing can be evaluated from its folder. Evaluate it in the script"
+            f"the run in {run_dir} is one of {host}, whose model and environment are made by its own script, so they "
+            "cannot be built again here: evaluate in that run, with the plugin 'evaluation' and its mode 'in-process'"
         )
     if not isinstance(name, str) or "trainer" not in config:
         raise RunFolderError(

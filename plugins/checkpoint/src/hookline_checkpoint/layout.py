@@ -11,6 +11,7 @@ __all__ = [
     "FILES",
     "MANIFEST",
     "OPTIMIZER",
+    "PLUGINS",
     "POLICY",
     "STAGING",
     "STATE",
@@ -19,13 +20,18 @@ __all__ = [
 ]
 
 FORMAT: Final = "hookline-checkpoint"
-VERSION: Final = 1
+WITHOUT_PLUGIN_ARRAYS: Final = 1
+WITH_PLUGIN_ARRAYS: Final = 2
+VERSION: Final = WITH_PLUGIN_ARRAYS
+"""The newest version of the format that this release reads."""
 
 POLICY: Final = "policy.safetensors"
 OPTIMIZER: Final = "optimizer.safetensors"
+PLUGINS: Final = "plugins.safetensors"
+"""There only where a plugin has saved arrays."""
 STATE: Final = "state.json"
 MANIFEST: Final = "manifest.json"
-FILES: Final = (POLICY, OPTIMIZER, STATE, MANIFEST)
+FILES: Final = (POLICY, OPTIMIZER, PLUGINS, STATE, MANIFEST)
 
 NAME: Final = re.compile(r"epoch-(\d{6,18})(\.replaced)?", re.ASCII)
 STAGING: Final = ".staging-"

@@ -15,7 +15,18 @@ from typing import Any, BinaryIO, Final
 from hookline_checkpoint.arrays import check_header, read_arrays
 from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError, NewerFormatError
-from hookline_checkpoint.layout import FORMAT, MANIFEST, OPTIMIZER, POLICY, STATE, VERSION, find_checkpoints
+from hookline_checkpoint.layout import (
+    FORMAT,
+    MANIFEST,
+    OPTIMIZER,
+    PLUGINS,
+    POLICY,
+    STATE,
+    VERSION,
+    WITH_PLUGIN_ARRAYS,
+    WITHOUT_PLUGIN_ARRAYS,
+    find_checkpoints,
+)
 from hookline_checkpoint.tree import join_tree
 
 __all__ = ["Loaded", "newest_valid", "read_checkpoint", "read_metrics", "refuse_newer_formats"]
@@ -70,7 +81,8 @@ def read_checkpoint(path: Path) -> Loaded:
     """Read a checkpoint. Raises `InvalidCheckpointError` if it is not valid."""
     try:
         manifest, entries = _read_entries(path)
-        files = {name: _read_verified(path / name, entries) for name in (POLICY, OPTIMIZER, STATE)}
+        names = [POLICY, OPTIMIZER, STATE, *([PLUGINS] if PLUGINS in entries else [])]
+        files = {name: _read_verified(path / name, entries) for name in names}
         size = len(manifest) + sum(map(len, files.values()))
         return Loaded(path, _parse(files), size, hashlib.sha256(manifest).hexdigest())
     except (InvalidCheckpointError, MemoryError) as error:
@@ -144,10 +156,10 @@ def _parse_manifest(data: bytes) -> dict[str, Any]:
     version = manifest.get("version")
     if type(version) is int and version > VERSION:
         raise NewerFormatError(
-            f"it has format version {version}, and this hookline-checkpoint reads version {VERSION} only. Nothing was "
+            f"it has format version {version}, and this hookline-checkpoint reads up to version {VERSION}. Nothing was "
             "changed. Upgrade with pip install -U hookline-checkpoint, or give the run another folder"
         )
-    if version != VERSION:
+    if version not in (WITHOUT_PLUGIN_ARRAYS, WITH_PLUGIN_ARRAYS):
         raise InvalidCheckpointError(f"its format version is {version!r}, this release reads {VERSION}")
     entries = manifest.get("files")
     return entries if isinstance(entries, dict) else {}
@@ -174,10 +186,20 @@ def _parse(files: dict[str, bytes]) -> Contents:
             config=dict(state["config"]),
             policy=join_tree(state["policy"], read_arrays(files[POLICY])),
             optimizer=join_tree(state["optimizer"], read_arrays(files[OPTIMIZER])),
-            plugins={str(plugin): dict(saved) for plugin, saved in state["plugins"].items()},
+            plugins=_join_plugins(state, files),
         )
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InvalidCheckpointError(f"{STATE} is not the state of a checkpoint: {error!r}") from error
+
+
+def _join_plugins(state: dict[str, Any], files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+    """What plugins saved, by plugin name."""
+    arrays = read_arrays(files[PLUGINS]) if PLUGINS in files else {}
+    described = state.get("plugins_with_arrays", ())
+    return {
+        str(plugin): dict(join_tree(saved, arrays) if plugin in described else saved)
+        for plugin, saved in state["plugins"].items()
+    }
 
 
 def _counter(value: object) -> int:

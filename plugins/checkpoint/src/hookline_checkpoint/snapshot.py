@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookline_checkpoint.arrays import ReusedBuffer, size_of
+from hookline_checkpoint.arrays import Arrays, ReusedBuffer, size_of
 from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.errors import CheckpointError
-from hookline_checkpoint.layout import OPTIMIZER, POLICY, STATE
-from hookline_checkpoint.tree import split_tree
+from hookline_checkpoint.layout import OPTIMIZER, PLUGINS, POLICY, STATE
+from hookline_checkpoint.tree import holds_arrays, split_tree
 from hookline_hookspecs.redaction import redact, redact_text
 
 __all__ = ["Snapshot", "SnapshotBuffers"]
@@ -37,6 +37,7 @@ class SnapshotBuffers:
     def __init__(self) -> None:
         self._policy = ReusedBuffer()
         self._optimizer = ReusedBuffer()
+        self._plugins = ReusedBuffer()
         self._warned: set[str] = set()
         """Plugins that were warned about a secret in their state."""
 
@@ -54,6 +55,9 @@ class SnapshotBuffers:
         """Copy everything that changes as training goes on."""
         policy, policy_description = split_tree(contents.policy, "the policy's state_dict()")
         optimizer, optimizer_description = split_tree(contents.optimizer, "the optimizer's state_dict()")
+        with_arrays = {name: saved for name, saved in contents.plugins.items() if holds_arrays(saved)}
+        of_plugins, descriptions = _split_plugins(with_arrays)
+        plugins = {**contents.plugins, **descriptions}
         state = {
             "run_id": contents.run_id,
             "counters": {"epoch": contents.epoch, "step": contents.step, "agent_step": contents.agent_step},
@@ -61,24 +65,27 @@ class SnapshotBuffers:
             "config": contents.config,
             "policy": policy_description,
             "optimizer": optimizer_description,
-            "plugins": contents.plugins,
+            "plugins": plugins,
+            "plugins_with_arrays": sorted(with_arrays),
         }
         files: dict[str, Sequence[bytes | memoryview]] = {
-            STATE: [self._as_json(state, contents)],
+            STATE: [self._as_json(state, plugins)],
             POLICY: self._policy.fill(policy),
             OPTIMIZER: self._optimizer.fill(optimizer),
         }
+        if of_plugins:
+            files[PLUGINS] = self._plugins.fill(of_plugins)
         return Snapshot(contents.epoch, contents.step, dict(contents.metrics), files)
 
-    def _as_json(self, state: Mapping[str, Any], contents: Contents) -> bytes:
+    def _as_json(self, state: Mapping[str, Any], plugins: Mapping[str, Any]) -> bytes:
         try:
             text = json.dumps(state, allow_nan=False)
             if redact_text(text) != text:  # checked as a whole first, since secrets are rare
-                text = json.dumps({**state, "plugins": self._without_secrets(contents.plugins)}, allow_nan=False)
+                text = json.dumps({**state, "plugins": self._without_secrets(plugins)}, allow_nan=False)
             return text.encode()
         except (TypeError, ValueError) as error:
             # Find the plugin only now, since checking each one at every save would double the time.
-            for plugin, saved in contents.plugins.items():
+            for plugin, saved in plugins.items():
                 _check_json(plugin, saved)
             raise CheckpointError(f"the run's state cannot be written as JSON: {error}") from error
 
@@ -90,6 +97,12 @@ class SnapshotBuffers:
                 self._warned.add(plugin)
                 logger.warning("plugin %r has a secret in its saved state: it is left out of the checkpoint", plugin)
         return safe
+
+
+def _split_plugins(plugins: Mapping[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays of all these plugins by name, and the description of each plugin's state."""
+    arrays, description = split_tree(dict(plugins), "save_plugin_state")
+    return arrays, dict(description["dict"])
 
 
 def _check_json(plugin: str, saved: object) -> None:

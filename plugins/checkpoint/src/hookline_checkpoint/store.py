@@ -3,8 +3,9 @@
     RUN/checkpoints/epoch-000010/
         policy.safetensors      the arrays of `policy.state_dict()`, by their keys
         optimizer.safetensors   the arrays of `optimizer.state_dict()`, by their paths
+        plugins.safetensors     the arrays that plugins saved, by their paths; not there if there are none
         state.json              everything that is not an array
-        manifest.json           size and hash of the other three files
+        manifest.json           size and hash of the other files
 
 A folder is named after the epoch that had ended when it was saved, 0-based: with `every = 10` the first is
 `epoch-000009`. `state.json` is an object with
@@ -17,13 +18,15 @@ A folder is named after the epoch that had ended when it was saved, 0-based: wit
     optimizer   the same of the optimizer, or of a dictionary with one entry for each where there are several
     plugins     what plugins returned from `save_plugin_state`, by plugin name; the trainer is one of them, with random
                 generators, the order of the data, the curriculum and the environments
+    plugins_with_arrays     the names of those of them that are a description, with arrays in `plugins.safetensors`
 
 and `manifest.json` is {"format": "hookline-checkpoint", "version": 1, "files": {NAME: {"size": bytes, "sha256": hex}}}.
+The version is 2 if plugins saved arrays, so that an older release does not read such a checkpoint without them.
 There is no pickle, so reading a checkpoint runs no code from it. No name in a file is used as a path, and no symbolic
 link below `checkpoints/` is followed, so reading and removing stay within the folder.
 
-**Valid.** A checkpoint is valid if its manifest lists the three other files and each has the listed size and hash.
-Nothing else matters, neither the folder's age nor other folders.
+**Valid.** A checkpoint is valid if its manifest lists `policy.safetensors`, `optimizer.safetensors` and `state.json`,
+and each listed file has its size and hash. Nothing else matters, neither the folder's age nor other folders.
 
 **Writing.**
 
@@ -54,7 +57,16 @@ from typing import NamedTuple
 
 from hookline_checkpoint.durable import write_durably
 from hookline_checkpoint.errors import CheckpointError
-from hookline_checkpoint.layout import DISCARDED, FORMAT, MANIFEST, STAGING, VERSION, name_of_epoch
+from hookline_checkpoint.layout import (
+    DISCARDED,
+    FORMAT,
+    MANIFEST,
+    PLUGINS,
+    STAGING,
+    WITH_PLUGIN_ARRAYS,
+    WITHOUT_PLUGIN_ARRAYS,
+    name_of_epoch,
+)
 from hookline_checkpoint.snapshot import Snapshot
 from hookline_hookspecs.files import sync_folder
 
@@ -98,7 +110,8 @@ def _fill(staging: Path, snapshot: Snapshot) -> tuple[int, str]:
     staging.mkdir()
     files = {name: write_durably(staging / name, data) for name, data in snapshot.files.items()}
     entries = {name: {"size": file.size, "sha256": file.sha256} for name, file in files.items()}
-    manifest = {"format": FORMAT, "version": VERSION, "files": entries}
+    version = WITH_PLUGIN_ARRAYS if PLUGINS in files else WITHOUT_PLUGIN_ARRAYS
+    manifest = {"format": FORMAT, "version": version, "files": entries}
     files[MANIFEST] = write_durably(staging / MANIFEST, [json.dumps(manifest, indent=2).encode()])
     sync_folder(staging)
     return sum(file.size for file in files.values()), files[MANIFEST].sha256

@@ -22,10 +22,23 @@ from typing import Any, Final
 from hookline_checkpoint.arrays import TYPES, Arrays, StoredArray, is_torch_tensor, type_name
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
 
-__all__ = ["join_tree", "split_tree"]
+__all__ = ["holds_arrays", "join_tree", "split_tree"]
 
 RESERVED: Final = "__metadata__"
 """A name that the safetensors format reserves."""
+
+
+def holds_arrays(tree: object) -> bool:
+    """Whether there is an array anywhere in a structure."""
+    if isinstance(tree, dict):
+        return any(map(holds_arrays, tree.values()))
+    if isinstance(tree, (list, tuple)):
+        return any(map(holds_arrays, tree))
+    return _is_array(tree)
+
+
+def _is_array(leaf: object) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 def split_tree(tree: object, what: str) -> tuple[Arrays, Any]:
@@ -40,7 +53,7 @@ def split_tree(tree: object, what: str) -> tuple[Arrays, Any]:
 def _split(node: object, path: tuple[object, ...], what: str, arrays: Arrays) -> Any:
     if node is None or isinstance(node, (bool, int, str)):
         return node
-    if hasattr(node, "shape") and hasattr(node, "dtype"):
+    if _is_array(node):
         name = _free_name(path, arrays)
         _check_type(node, _shown(what, path))
         arrays[name] = node

@@ -91,8 +91,9 @@ def _log_artifact(record: CheckpointRecord, wandb_run: Any) -> str:
         type="checkpoint",
         metadata={"epoch": record.epoch, "step": record.step, "metrics": record.metrics},
     )
-    for name in FILES:
-        artifact.add_file(str(record.path / name))
+    for file in (record.path / name for name in FILES):
+        if file.exists():
+            artifact.add_file(str(file))
     # The alias identifies this artifact. wandb assigns the version, which is not known yet when offline.
     alias = record.path.name
     wandb_run.log_artifact(artifact, aliases=["latest", alias])
