@@ -63,7 +63,7 @@ def test_the_commands_know_the_run(
     capsys.readouterr()
     assert run_hookline("evaluate", "runs/lightning-0") != 0
     shown = " ".join(capsys.readouterr().err.split())
-    assert "lightning-0 was trained by lightning: its model and data are known to your script alone" in shown
+    assert "lightning-0 was trained by lightning: its model is made by your own script" in shown
 
 
 def run_hookline(*arguments: str) -> int:

@@ -188,7 +188,7 @@ def test_a_resume_with_another_total_or_another_setting_warns(
 ) -> None:
     stopped(models, tmp_path / "run", models.make_model("PPO"))
     learn(models, tmp_path / "run", models.make_model("PPO", gamma=0.5), resume=True, total=80)
-    assert "with a configuration that differs: " in caplog.text
+    assert "with a different config: " in caplog.text
     assert "total_timesteps was 64, is 80" in caplog.text
     assert "gamma was 0.99, is 0.5" in caplog.text
 

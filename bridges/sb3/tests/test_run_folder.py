@@ -67,4 +67,4 @@ def test_the_command_line_lists_and_reports_the_run(folder: Path, capsys: pytest
 def test_an_evaluation_by_hand_says_why_it_cannot_be_had(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, output = command(capsys, "evaluate", str(folder))
     assert code != 0
-    assert "is one of stable-baselines3, whose model and environment are made by its own script" in output
+    assert "was trained by stable-baselines3: its model is made by your own script" in output
