@@ -75,8 +75,8 @@ def rebuild_trainer(run_dir: Path, plugins: PluginManager | None = None) -> Trai
     name, host = config.get("task"), config.get("host")
     if host is not None:
         raise RunFolderError(
-            f"the run in {run_dir} was trained by {host}: its model is made by your own script and cannot be built again "
-            "here. Evaluate it in that script"
+            f"the run in {run_dir} was trained by {host}: its model is made by your own script and cannot be built "
+            "again here. Evaluate it in that script"
         )
     if not isinstance(name, str) or "trainer" not in config:
         raise RunFolderError(
