@@ -37,7 +37,6 @@ def plugins_for_a_run(
 ) -> Iterator[PluginManager]:
     """The installed plugins; at the end their background work is done, and what went wrong with them is shown.
 
-    :param optimizer: the same; a mapping of names to optimizers where there are several.
     :param rank: this process among those of the run (default: what torchrun says, else 0).
     :param profile: measure what each plugin costs, and show it in the end.
     """
