@@ -1,16 +1,14 @@
 """Trainers of transformers and TRL for a language model of two layers, made on the spot: nothing is downloaded.
 
-    python tiny_trainers.py KIND FOLDER [--resume] [--steps N] [--kill-after-step N]
+    python tiny_trainers.py KIND FOLDER --end kill|raise
 
-Trains in FOLDER/trainer, with the run in FOLDER/run, and prints the digest of the weights at the end. Under torchrun each
-rank does.
+Trains in FOLDER/trainer, with the run in FOLDER/run, until the process ends after step 5 in the way that is asked for.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import signal
 from pathlib import Path
@@ -24,8 +22,11 @@ from datasets import Dataset
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
+from hookline.rewards import IntegratedRewardConfig
 from hookline_hookspecs import TrainerState, hookimpl
-from hookline_transformers import HooklineCallback, hookline_reward, hookline_run
+from hookline_transformers import HooklineCallback, hookline_reward
+
+torch.set_num_threads(1)  # there is too little to do for more
 
 ROWS = 16
 
@@ -101,18 +102,21 @@ def _dpo(args: dict[str, Any], callbacks: list[Any]) -> Trainer:
 
     rows = {"prompt": [f"{number}+1=" for number in range(ROWS)], "chosen": ["yes"] * ROWS, "rejected": ["no"] * ROWS}
     own = {"train_dataset": Dataset.from_dict(rows), "processing_class": tiny_tokenizer()}
-    return DPOTrainer(tiny_model(), args=DPOConfig(bf16=False, **args), callbacks=callbacks, **own)
+    return DPOTrainer(tiny_model(), tiny_model(), DPOConfig(bf16=False, **args), callbacks=callbacks, **own)
 
 
 def _grpo(args: dict[str, Any], callbacks: list[Any]) -> Trainer:
     from trl import GRPOConfig, GRPOTrainer
 
-    reward = args.pop("reward", None) or hookline_reward()
-    rows = {"prompt": [f"{number}+1=" for number in range(ROWS)], "reference": [str(number + 1) for number in range(ROWS)]}
+    reward = args.pop("reward", None) or hookline_reward(IntegratedRewardConfig(min_reward_threshold=0.0))
+    prompts, references = zip(*((f"{number}+1=", str(number + 1)) for number in range(ROWS)), strict=True)
+    rows = {"prompt": prompts, "reference": references, "difficulty": [1] * ROWS}
+    # A generation is learned from twice: an epoch has two steps.
     config = GRPOConfig(
         **{"num_generations": 2, "max_completion_length": 6, "num_iterations": 2, "bf16": False, **args}
     )
-    own = {"train_dataset": Dataset.from_dict(rows), "processing_class": tiny_tokenizer()}
+    dataset = Dataset.from_dict(rows)
+    own = {"train_dataset": dataset, "eval_dataset": dataset.select(range(2)), "processing_class": tiny_tokenizer()}
     return GRPOTrainer(tiny_model(), reward, args=config, callbacks=callbacks, **own)
 
 
@@ -125,32 +129,32 @@ def losses(trainer: Trainer) -> dict[int, float]:
     return {own["step"]: own["loss"] for own in trainer.state.log_history if "loss" in own}
 
 
-class KillAfterStep:
-    """Kills the process with SIGKILL once a step is complete and the next has begun."""
+class EndAfterStep:
+    """Ends training once a step is complete and the next one has begun: by SIGKILL, SIGTERM or an exception."""
 
-    def __init__(self, step: int) -> None:
+    critical = True
+
+    def __init__(self, end: str, step: int = 5) -> None:
+        self._end = end
         self._step = step
 
     @hookimpl
     def pre_training_step(self, state: TrainerState) -> None:
+        if state.step == self._step and self._end == "raise":
+            raise ZeroDivisionError("on purpose")
         if state.step == self._step:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL if self._end == "kill" else signal.SIGTERM)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--kill-after-step", type=int)
-    parser.add_argument("--more", type=json.loads, default={})
+    parser.add_argument("--end", choices=("kill", "raise"), required=True)
     told = parser.parse_args()
-    plugins = {} if told.kill_after_step is None else {"killer": KillAfterStep(told.kill_after_step)}
-    trainer = make_trainer(told.kind, told.folder, HooklineCallback(told.folder / "run", plugins=plugins), **told.more)
-    with hookline_run(trainer):
-        trainer.train(resume_from_checkpoint=told.resume or None)
-    if trainer.is_world_process_zero():
-        print(json.dumps({"digest": digest(trainer), "losses": losses(trainer)}))
+    callback = HooklineCallback(told.folder / "run", plugins={"ender": EndAfterStep(told.end)})
+    # Not within hookline_run: that the run has failed is known all the same when the process ends.
+    make_trainer(told.kind, told.folder, callback).train()
 
 
 if __name__ == "__main__":

@@ -75,6 +75,12 @@ def test_a_host_that_saves_in_the_middle_of_an_epoch_resumes_in_that_epoch(tmp_p
         assert (session.state.step, session.start_epoch) == (1, 0)
 
 
+def test_the_config_of_a_run_names_its_host(tmp_path: Path) -> None:
+    with open_session(tmp_path / "run", host="a host", settings=NO_PLUGINS):
+        pass
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["host"] == "a host"
+
+
 def test_what_plugins_want_on_disk_is_there_before_a_hosts_checkpoint_counts(
     hookline_manager: PluginManager,
 ) -> None:

@@ -63,7 +63,7 @@ class HooklineCallback(TrainerCallback, ExportableState):
 
     # -- the beginning --------------------------------------------------------------------------------------------
 
-    def on_init_end(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if args.restore_callback_states_from_checkpoint:
             raise HooklineError(
                 "restore_callback_states_from_checkpoint=True has transformers make every callback anew from JSON, "
@@ -81,9 +81,9 @@ class HooklineCallback(TrainerCallback, ExportableState):
             )
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, *_: Any, model: Any, optimizer: Any, **__: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.on_init_end(args)  # a callback that was added later was not told of it
+        self.on_init_end(args, state, control)  # a callback that was added later was not told of it
         self._left_behind()
         saved = self._saved_in(state)
         generation_every = _generation_every(args)
@@ -101,8 +101,8 @@ class HooklineCallback(TrainerCallback, ExportableState):
             session = cleanup.enter_context(
                 open_session(
                     self.run_dir,
-                    policy=model,
-                    optimizer=optimizer,
+                    policy=kwargs["model"],
+                    optimizer=kwargs["optimizer"],
                     total_epochs=_total_epochs(args, state),
                     total_steps=state.max_steps,
                     rank=args.process_index,
@@ -157,41 +157,45 @@ class HooklineCallback(TrainerCallback, ExportableState):
 
     # -- epochs and steps -----------------------------------------------------------------------------------------
 
-    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._run is not None:
             self._run.begin_epoch()
 
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._run is not None:
             self._run.begin_step()
 
-    def on_substep_end(self, *_: Any, **__: Any) -> None:
+    def on_substep_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._run is not None:
             self._run.end_pass()
 
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._run is not None:
             self._run.end_minibatch()
 
-    def on_step_end(self, _: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._run is not None:
             self._run.session.state.agent_step = int(state.num_input_tokens_seen)
             self._run.end_step(numbers_follow=control.should_log)
             self._look_ahead(self._run, state, control)
 
-    def on_epoch_end(self, _: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any) -> None:
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._run is not None:
             self._run.end_epoch(numbers_follow=control.should_log)
             self._look_ahead(self._run, state, control)
 
-    def on_log(
-        self,
-        _: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, Any],
-        **__: Any,
-    ) -> None:
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        logs: Mapping[str, Any] = kwargs["logs"]
         if self._run is None or (evaluation_prefix(logs) is not None and not is_summary(logs)):
             return  # the numbers of an evaluation come with its end
         awaited = self._run.awaits_numbers and not is_summary(logs)
@@ -210,30 +214,31 @@ class HooklineCallback(TrainerCallback, ExportableState):
 
     # -- validation -----------------------------------------------------------------------------------------------
 
-    def on_prediction_step(self, _: TrainingArguments, state: TrainerState, *__: Any, **___: Any) -> None:
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._run is not None:
             self._run.begin_validation(is_last_step=_is_last_step(state))
 
-    def on_evaluate(
-        self,
-        _: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: Mapping[str, Any],
-        **__: Any,
-    ) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._run is None:
             return
+        metrics: Mapping[str, Any] = kwargs["metrics"]
         loss, numbers = validation_numbers(metrics, evaluation_prefix(metrics) or "eval")
         self._run.end_validation(loss, numbers, is_last_step=_is_last_step(state))
         if self._run.is_told_to_stop():
             control.should_training_stop = True
 
-    on_predict = on_evaluate
+    def on_predict(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any
+    ) -> None:
+        self.on_evaluate(args, state, control, metrics=metrics)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._run is not None:
             self._run.finish()
             self._end(None)
@@ -319,5 +324,6 @@ def _total_epochs(args: TrainingArguments, state: TrainerState) -> int | None:
 
 
 def _described(args: TrainingArguments) -> dict[str, Any]:
-    arguments = json.loads(json.dumps(args.to_dict(), default=str))
-    return {"host": {"name": HOST, "version": transformers_version, "arguments": arguments}}
+    of_any_type: Any = args  # its methods have no annotations
+    arguments = json.loads(json.dumps(of_any_type.to_dict(), default=str))
+    return {"transformers": {"version": transformers_version, "arguments": arguments}}

@@ -62,13 +62,16 @@ class HooklineReward:
         system = self._system_of(run)
         if run is None or not run.is_generating:
             return [_known(reward) for reward in system.processor.process_episode_rewards(episodes).tolist()]
-        run.end_rollout(Rollout(episodes=episodes, stats=_statistics(episodes)))
+        rollout = Rollout(episodes=episodes, stats=_statistics(episodes))
+        run.end_rollout(rollout)
         system.process_episodes(episodes)
         run.kept["bounds"] = {name: getattr(system.filter, name) for name in BOUNDS}
         rewards = [_known(episode.reward) if episode.metadata["accepted"] else None for episode in episodes]
         given = [reward for reward in rewards if reward is not None]
-        stats = {"acceptance_rate": sum(own.metadata["accepted"] for own in episodes) / max(len(episodes), 1)}
-        run.end_rewards(stats | ({"mean_reward": sum(given) / len(given)} if given else {}))
+        rollout.stats["acceptance_rate"] = sum(own.metadata["accepted"] for own in episodes) / max(len(episodes), 1)
+        if given:
+            rollout.stats["mean_reward"] = sum(given) / len(given)
+        run.end_rewards(rollout.stats)
         return rewards
 
     def _episodes(

@@ -193,7 +193,7 @@ class TrainingRun:
 
     def end_rewards(self, stats: Numbers) -> None:
         """The completions have their rewards, and are learned from."""
-        self.session.state.rollout_stats = dict(stats)
+        self.session.state.rollout_stats = {f"rollout/{name}": value for name, value in stats.items()}
         self._open_step()
 
     # -- the end --------------------------------------------------------------------------------------------------

@@ -168,6 +168,8 @@ class Session:
         installed = list_plugins(self.plugins, self.plugins.installed)
         active = [own for own in installed if own.state == "active"]
         config["plugins"] = {own.name: {"version": own.version, "options": own.options} for own in active}
+        if getattr(self.state, "host", None) is not None:
+            config["host"] = self.state.host
         config["disabled"] = sorted({own.name for own in installed if own.state == "disabled"} - {*config["plugins"]})
         if run_dir is not None and self.plugins.rank == 0:
             cleanup.enter_context(claimed_run_folder(run_dir, resume=self._resume))

@@ -73,6 +73,11 @@ def rebuild_trainer(run_dir: Path, plugins: PluginManager | None = None) -> Trai
     plugins = plugins or PluginManager()
     config = read_config(run_dir)
     name = config.get("task")
+    if config.get("host"):
+        raise RunFolderError(
+            f"the run in {run_dir} was trained by {config['host']}, whose model and data this folder does not have: "
+            f"load the model from a checkpoint of {config['host']} and evaluate it there"
+        )
     if not isinstance(name, str) or "trainer" not in config:
         raise RunFolderError(
             f"the run in {run_dir} was not started by the name of a task, so its trainer cannot be built again: "
