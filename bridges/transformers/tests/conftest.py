@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tiny_trainers, which child processes run as a script
+
+from tiny_trainers import Recorded
 
 
 @pytest.fixture(autouse=True)
@@ -25,18 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             # transformers, TRL and torch warn of each other's calls.
             item.add_marker(pytest.mark.filterwarnings("ignore"))
-
-
-class Recorded:
-    """The numbers in a run's database."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
-
-    def __getitem__(self, name: str) -> dict[int, float]:
-        with closing(sqlite3.connect(self._run_dir / "stats.sqlite")) as database:
-            rows = database.execute("SELECT step, value FROM metrics WHERE name = ? ORDER BY step", (name,))
-            return dict(rows.fetchall())
 
 
 @pytest.fixture

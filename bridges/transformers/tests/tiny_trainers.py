@@ -11,6 +11,8 @@ import argparse
 import hashlib
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,18 @@ def digest(trainer: Trainer) -> str:
 
 def losses(trainer: Trainer) -> dict[int, float]:
     return {own["step"]: own["loss"] for own in trainer.state.log_history if "loss" in own}
+
+
+class Recorded:
+    """The numbers in a run's database."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+
+    def __getitem__(self, name: str) -> dict[int, float]:
+        with closing(sqlite3.connect(self._run_dir / "stats.sqlite")) as database:
+            rows = database.execute("SELECT step, value FROM metrics WHERE name = ? ORDER BY step", (name,))
+            return dict(rows.fetchall())
 
 
 class EndAfterStep:
