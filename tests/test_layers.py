@@ -64,6 +64,12 @@ CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
 }
 """What plugins may import of core. The others make do with the hookspecs."""
 
+HOSTS: Mapping[str, tuple[str, ...]] = {"hookline_transformers": ("torch", "transformers")}
+"""The trainer that a bridge is to, and the framework that trainer is made of."""
+
+CORE_FOR_BRIDGES = ("hookline.errors", "hookline.plugin_manager.settings", "hookline.rewards", "hookline.session")
+"""What bridges may import of core."""
+
 EXTRAS_AT_HEAD = {"hookline"}
 """Distributions whose modules may import a package of an extra at their head: what imports them has asked for it."""
 
@@ -221,6 +227,20 @@ def wrong_in_plugin(plugin: Distribution) -> list[str]:
     return found
 
 
+def wrong_in_bridge(bridge: Distribution) -> list[str]:
+    """Imports of other trainers and frameworks, of plugins, and of more of core than bridges may have."""
+    others = {name for own in HOSTS.values() for name in own} | FRAMEWORKS.keys()
+    found = []
+    for own in bridge.imports:
+        if own.package in others - {*HOSTS[bridge.name]}:
+            found.append(f"{bridge.where(own)}: a bridge imports its own trainer and no other")
+        elif own.package == "hookline" and own.module not in CORE_FOR_BRIDGES:
+            found.append(f"{bridge.where(own)}: a bridge imports of core only what CORE_FOR_BRIDGES says")
+        elif own.package.startswith("hookline_") and own.package not in (bridge.name, hookline_hookspecs.__name__):
+            found.append(f"{bridge.where(own)}: a bridge imports no plugin")
+    return found
+
+
 def undeclared(distribution: Distribution) -> list[str]:
     """Imports of packages that the distribution does not require; at a module's head an extra is not enough."""
     in_extras = set().union(*distribution.extras.values())
@@ -271,7 +291,8 @@ HOOKSPECS, CORE = Distribution(ROOT / "hookspecs"), Distribution(ROOT / "core")
 PLUGINS = [Distribution(file.parent) for file in sorted(ROOT.glob("plugins/*/pyproject.toml"))] + [
     Distribution(ROOT / "examples" / "third_party_plugin")
 ]
-ALL = [HOOKSPECS, CORE, *PLUGINS]
+BRIDGES = [Distribution(file.parent) for file in sorted(ROOT.glob("bridges/*/pyproject.toml"))]
+ALL = [HOOKSPECS, CORE, *PLUGINS, *BRIDGES]
 
 
 def by_name(distributions: list[Distribution]) -> Any:
@@ -295,6 +316,11 @@ def test_a_plugin_imports_no_framework_no_other_plugin_and_of_core_only_what_it_
     distribution: Distribution,
 ) -> None:
     assert wrong_in_plugin(distribution) == []
+
+
+@by_name(BRIDGES)
+def test_a_bridge_imports_its_own_trainer_no_plugin_and_of_core_the_session(distribution: Distribution) -> None:
+    assert wrong_in_bridge(distribution) == []
 
 
 @by_name(ALL)
@@ -400,6 +426,23 @@ def test_a_plugin_that_imports_a_framework_core_or_another_plugin_is_found(tmp_p
         "src/hookline_status/plugin.py:2 imports hookline.session: "
         "a plugin imports of core only what CORE_FOR_PLUGINS says",
         "src/hookline_status/plugin.py:5 imports torch: a plugin takes the arrays of any framework",
+    ]
+
+
+def test_a_bridge_that_imports_another_framework_core_or_a_plugin_is_found(tmp_path: Path) -> None:
+    bridge = distribution_of(
+        tmp_path,
+        {
+            "__init__.py": "import torch\nfrom transformers import Trainer\nfrom hookline.session import open_session",
+            "more.py": "import jax\nimport hookline.training\nfrom hookline_metrics import Metrics",
+        },
+        name="hookline-transformers",
+    )
+    assert wrong_in_bridge(bridge) == [
+        "src/hookline_transformers/more.py:1 imports jax: a bridge imports its own trainer and no other",
+        "src/hookline_transformers/more.py:2 imports hookline.training: "
+        "a bridge imports of core only what CORE_FOR_BRIDGES says",
+        "src/hookline_transformers/more.py:3 imports hookline_metrics: a bridge imports no plugin",
     ]
 
 

@@ -7,6 +7,7 @@ The wheels go to `dist/`. Each promise about installing is then tried with pip, 
 - `hookline-hookspecs` alone brings nothing else
 - everything together is found by `hookline plugins`, and brings in no framework
 - each plugin's own tests pass with the test kit, and without torch, jax and mlx
+- each bridge's own tests pass in an environment of its own, with the newest versions of its trainer and of torch
 - a plugin from `hookline new-plugin` installs beside them and passes its own tests
 - with every other version of Python that the metadata names and this machine has, all of it installs, a loop of its own
   trains with all plugins, is killed and resumes bit for bit, and rollouts in JAX meet rewards in MLX
@@ -103,6 +104,16 @@ def try_everything(folder: Path, wheels: dict[str, str], projects: list[str]) ->
     try_tests(environment, folder / "hookline-tried-out" / "tests", folder)
 
 
+def try_bridge(folder: Path, wheels: dict[str, str], bridge: str, plugins: dict[str, str]) -> None:
+    name = f"hookline-{Path(bridge).name}"
+    environment = Environment(folder / name)
+    own = [f"{wheels[name]}[test]", wheels["hookline-hookspecs"], f"{wheels['hookline']}[testing,rewards,torch]"]
+    # Without the constraints: users get the newest versions too.
+    quiet = ("--quiet", "--disable-pip-version-check")
+    environment.run("pip", "install", *quiet, *own, *plugins.values(), "pytest-timeout", cwd=folder)
+    try_tests(environment, ROOT / bridge / "tests", folder)
+
+
 def try_tests(environment: Environment, tests: Path, folder: Path) -> None:
     """Run tests from a copy, so that nothing of this repository is on their path."""
     copy = folder / "tests-of" / tests.parent.name
@@ -163,11 +174,17 @@ def main() -> None:
     wheels = build(projects)
     assert len(wheels) == len(projects), f"built {list(wheels)} from {projects}"
     print(f"built {', '.join(wheels)}")
+    bridges = {f"hookline-{Path(project).name}": project for project in projects if project.startswith("bridges/")}
+    # A bridge brings its trainer and that trainer's framework.
+    free = {name: wheel for name, wheel in wheels.items() if name not in bridges}
+    plugins = {name: wheel for name, wheel in free.items() if name not in ("hookline", "hookline-hookspecs")}
     with tempfile.TemporaryDirectory() as folder:
         try_hookspecs_alone(Path(folder), wheels)
-        try_everything(Path(folder), wheels, projects)
+        try_everything(Path(folder), free, projects)
+        for bridge in bridges.values():
+            try_bridge(Path(folder), wheels, bridge, plugins)
         for version in other_versions():
-            try_other_version(Path(folder), wheels, version)
+            try_other_version(Path(folder), free, version)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import safetensors.torch
+import torch
 from tiny_trainers import Recorded
 
 
@@ -32,3 +34,11 @@ def test_two_ranks_train_as_one_run_that_stops_and_resumes_on_both(folder: Path)
     assert first["digest"] == second["digest"]
     recorded = Recorded(folder / "whole" / "run")["train/loss"]
     assert recorded == pytest.approx({int(step): loss for step, loss in first["losses"].items()})
+    # FSDP2: what rank 0 saves is the whole model, as the trainer's own checkpoint has it, and the optimizer's state.
+    sharded = folder / "sharded"
+    saved = safetensors.torch.load_file(sharded / "run" / "checkpoints" / "epoch-000000" / "policy.safetensors")
+    theirs = safetensors.torch.load_file(sharded / "trainer" / "checkpoint-4" / "model.safetensors")
+    assert saved.keys() == theirs.keys()
+    assert all(torch.equal(saved[name], theirs[name]) for name in saved)
+    moments = safetensors.torch.load_file(sharded / "run" / "checkpoints" / "epoch-000000" / "optimizer.safetensors")
+    assert tuple(moments["state.0.exp_avg"].shape) == tuple(theirs["model.embed_tokens.weight"].shape)

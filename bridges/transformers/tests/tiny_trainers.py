@@ -88,7 +88,8 @@ def _plain(args: dict[str, Any], callbacks: list[Any]) -> Trainer:
     rows = torch.randint(2, 258, (ROWS, 8), generator=generator)
     dataset = Dataset.from_dict({"input_ids": rows.tolist(), "labels": rows.tolist()})
     own = {"train_dataset": dataset, "eval_dataset": dataset.select(range(4))}
-    return Trainer(tiny_model(), TrainingArguments(**args), callbacks=callbacks, **own)
+    model = args.pop("model", None) or tiny_model()
+    return Trainer(model, TrainingArguments(**args), callbacks=callbacks, **own)
 
 
 def _sft(args: dict[str, Any], callbacks: list[Any]) -> Trainer:

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from tiny_trainers import EndAfterStep, digest, losses, make_trainer
+from tiny_trainers import EndAfterStep, digest, losses, make_trainer, tiny_model
+from torch.distributed.tensor import DTensor
+from transformers import LlamaForCausalLM
+from transformers.distributed import DistributedConfig
 
 from hookline import hookimpl
 from hookline_hookspecs import TrainerState
@@ -49,6 +52,19 @@ def train(folder: Path, *, resume: bool = False, **plugins: object) -> Any:
     return trainer
 
 
+def train_sharded(folder: Path) -> None:
+    """With FSDP2, as transformers has it: each rank holds a part of the weights from the time they are loaded."""
+    if RANK == 0:
+        tiny_model().save_pretrained(folder / "model")
+    dist.barrier()
+    model = LlamaForCausalLM.from_pretrained(folder / "model", distributed_config=DistributedConfig(fsdp_size=2))
+    assert any(isinstance(own, DTensor) for own in model.parameters())
+    more = {"per_device_train_batch_size": 2, "save_only_model": True, "max_steps": 4}
+    trainer = make_trainer("trainer", folder, HooklineCallback(folder / "run"), model=model, **more)
+    with hookline_run(trainer):
+        trainer.train()
+
+
 def main(folder: Path) -> None:
     listener = Listener()
     whole = train(folder / "whole", listener=listener)
@@ -64,6 +80,7 @@ def main(folder: Path) -> None:
         "is_same": (losses(resumed), digest(resumed)) == (losses(whole), digest(whole)),
         "digest": digest(whole),
     }
+    train_sharded(folder / "sharded")
     (folder / f"rank-{RANK}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 

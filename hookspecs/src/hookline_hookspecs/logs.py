@@ -24,6 +24,7 @@ LOGGERS: Final = (
     "session",
     "status",
     "training",
+    "transformers",
 )
 """The loggers of Hookline's distributions, below `hookline`. Their records have no secrets from here on."""
 

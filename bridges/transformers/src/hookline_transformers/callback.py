@@ -21,6 +21,7 @@ from hookline.session import RunFolderError, open_session
 from hookline_transformers.host_checkpoint import pack, unpack
 from hookline_transformers.logs import evaluation_prefix, is_summary, training_numbers, validation_numbers
 from hookline_transformers.ranks import Ranks
+from hookline_transformers.shards import Whole, is_sharded
 from hookline_transformers.training_run import TrainingRun
 
 __all__ = ["HooklineCallback", "hookline_run", "run_of"]
@@ -74,7 +75,7 @@ class HooklineCallback(TrainerCallback, ExportableState):
                 "auto_find_batch_size=True begins a training again without a word to callbacks, so that a run would "
                 "have two beginnings: leave it off"
             )
-        if self.run_dir.resolve() == Path(args.output_dir).resolve():
+        if self.run_dir.resolve() == Path(args.output_dir or "").resolve():
             raise HooklineError(
                 f"{self.run_dir} is the trainer's output_dir, where save_model() writes a config.json of its own: "
                 f"give HooklineCallback another folder, such as {self.run_dir / 'hookline'}"
@@ -93,6 +94,10 @@ class HooklineCallback(TrainerCallback, ExportableState):
                 "would generate anew there: the resumed run would be another one. Resume from a checkpoint at the end "
                 f"of a generation, and have save_steps be a multiple of {_steps_of_generation(args)}"
             )
+        policy, optimizer = kwargs["model"], kwargs["optimizer"]
+        shards: tuple[Whole, ...] = ()
+        if is_sharded(policy):
+            policy, optimizer = shards = Whole(policy), Whole(optimizer)
         self._cleanup = cleanup = ExitStack()
         with cleanup, _told_how_to_resume():  # until all of it has begun
             ranks = Ranks()
@@ -101,8 +106,8 @@ class HooklineCallback(TrainerCallback, ExportableState):
             session = cleanup.enter_context(
                 open_session(
                     self.run_dir,
-                    policy=kwargs["model"],
-                    optimizer=kwargs["optimizer"],
+                    policy=policy,
+                    optimizer=optimizer,
                     total_epochs=_total_epochs(args, state),
                     total_steps=state.max_steps,
                     rank=args.process_index,
@@ -118,6 +123,7 @@ class HooklineCallback(TrainerCallback, ExportableState):
                 session,
                 ranks,
                 after_session,
+                shards=shards,
                 first_epoch=int(state.epoch),
                 generation_every=generation_every,
                 kept=saved and saved["kept"],
@@ -132,7 +138,8 @@ class HooklineCallback(TrainerCallback, ExportableState):
         """What is Hookline's in the checkpoint that the trainer resumes from; None for a training that begins."""
         if state.global_step == 0:
             return None
-        own = state.stateful_callbacks.get(type(self).__name__, {})
+        callbacks: Any = state.stateful_callbacks  # annotated as what it is made from
+        own = callbacks.get(type(self).__name__, {})
         saved = own.get("attributes", {}).get(SAVED) if isinstance(own, Mapping) else None
         if saved is None:
             raise HooklineError(

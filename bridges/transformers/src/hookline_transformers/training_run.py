@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from hookline.session import Session
 from hookline_hookspecs import HookContext, Rollout
 from hookline_transformers.ranks import Ranks
+from hookline_transformers.shards import Whole
 
 __all__ = ["TrainingRun"]
 
@@ -21,6 +22,7 @@ class TrainingRun:
     An epoch is the trainer's. With `generation_every` it is one generation and the steps that learn from it.
 
     :param after_session: what is to be closed when the session is over.
+    :param shards: what must be gathered for a checkpoint.
     :param first_epoch: the trainer's own epoch that training begins with.
     :param generation_every: forward passes from one generation to the next, as GRPO has them; None for no generations.
     :param kept: what `kept` was when the checkpoint was saved that training goes on from.
@@ -32,6 +34,7 @@ class TrainingRun:
         ranks: Ranks,
         after_session: ExitStack,
         *,
+        shards: Sequence[Whole] = (),
         first_epoch: int = 0,
         generation_every: int | None = None,
         kept: Mapping[str, Any] | None = None,
@@ -39,6 +42,7 @@ class TrainingRun:
         self.session = session
         self.ranks = ranks
         self.after_session = after_session
+        self._shards = shards
         self.kept: dict[str, Any] = {"generations": 0, **(kept or {})}
         """What a checkpoint must hold besides plugin states: generations so far, and the reward function's bounds."""
         self._generation_every = generation_every
@@ -80,12 +84,19 @@ class TrainingRun:
         self.session.begin_train_phase()
         self._has_open_phase = True
 
+    def _gather(self) -> None:
+        for own in self._shards:
+            own.gather()
+
     def _end_epoch(self, late: Numbers) -> None:
         if late:
             self.session.log(late)
         if self._has_open_phase:
             self.session.end_train_phase()
+        self._gather()
         self.session.end_epoch()
+        for own in self._shards:
+            own.let_go()
         self._has_open_epoch = self._has_open_phase = False
         self.epoch += 1
 
@@ -203,6 +214,7 @@ class TrainingRun:
         self.settle()
         if self._has_open_epoch:
             self._end_epoch({})
+        self._gather()
 
     def is_told_to_stop(self) -> bool:
         """Whether a plugin, on any rank, wants training to end. All ranks must ask."""
