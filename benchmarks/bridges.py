@@ -4,9 +4,9 @@
 
 Each host trains a small model in its own loop, with the callback and the five plugins and without, in turns. Steps take
 20 ms and more, on one torch thread. A step's time is the mean over a turn, and of each contender the best turn counts.
-Loading, the first steps and the end of a run are not in it. What counts is the processor's time of the whole process: that
-of the plugins' own threads is in it as if the loop had to wait for them, and other jobs on the machine are not. The time
-by the clock, in which they are, stands beside it: where the machine is quiet it would tell of waiting. It takes two minutes.
+Loading, the first steps and the end of a run are not in it. What counts is the processor's time of the whole process:
+that of the plugins' own threads is in it, as if the loop had to wait for them, and that of other jobs is not. The time by
+the clock stands beside it: on a quiet machine it tells of waiting. It takes two minutes.
 """
 
 from __future__ import annotations
@@ -108,14 +108,8 @@ def measure(host: str, train: Train, folder: Path) -> Table:
     for name in wall:
         slower, more = wall[name] / wall["without"] - 1, processor[name] / processor["without"] - 1
         held = "-" if name == "without" else "yes" if more <= MORE else "no"
-        cells = [
-            name,
-            format_seconds(wall[name]),
-            f"{slower:.2%}",
-            format_seconds(processor[name]),
-            f"{more:.2%}",
-            held,
-        ]
+        counted = [format_seconds(processor[name]), f"{more:.2%}", held]
+        cells = [name, *counted, format_seconds(wall[name]), f"{slower:.2%}"]
         table.add(cells, contender=name, step=wall[name], slower=slower, processor=processor[name], more=more)
     return table
 
