@@ -2,11 +2,11 @@
 
     python benchmarks/bridges.py [--json FILE]
 
-Each host trains a small model in its own loop, with the callback and the five plugins and without, in turns. Steps take
-20 ms and more, on one torch thread. A step's time is the mean over a turn, and of each contender the best turn counts.
-Loading, the first steps and the end of a run are not in it. What counts is the processor's time of the whole process:
-that of the plugins' own threads is in it, as if the loop had to wait for them, and that of other jobs is not. The time by
-the clock stands beside it: on a quiet machine it tells of waiting. It takes two minutes.
+Each host trains a small model in its own loop, with the callback and the five plugins and without, in many short turns.
+Steps take 20 ms and more, on one torch thread. A step's time is the mean over a turn, and the best turn of each counts.
+Loading, the first steps and the end of a run are not in it. The processor's time stands beside that by the clock. It is of
+the whole process, so what the plugins' own threads use is in it; of waiting it tells nothing. On a machine with other jobs
+the clock measures those. It takes two minutes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from measuring import Table, describe_machine, format_seconds, json_option, report
 
-STEPS, WARM_UP, TURNS = 60, 10, 8
+STEPS, WARM_UP, TURNS = 15, 5, 40
 LOG_EVERY: Final = 5
 LEAST_SECONDS: Final = 0.02
-MORE: Final = 0.03
+SLOWER: Final = 0.03
 VERIFIERS: Final = ("verify-length", "verify-toxicity", "verify-coherence", "verify-factual")
 PLUGINS: Final = ("metrics", "checkpoint", "evaluation", "status", *VERIFIERS)
 
@@ -62,12 +62,16 @@ def train_transformers(folder: Path, stopwatch: Stopwatch, with_hookline: bool) 
             stopwatch.step()
 
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4,
-            pad_token_id=0,
-        )
-    )  # fmt: skip
+    config = LlamaConfig(
+        vocab_size=512,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        pad_token_id=0,
+    )
+    make_model: Any = LlamaForCausalLM  # it has no annotations
+    model = make_model(config)
     rows = [{"input_ids": row, "labels": row} for row in torch.randint(1, 512, (160, 64))]
     args = TrainingArguments(
         output_dir=str(folder / "out"),
@@ -93,7 +97,7 @@ def measure(host: str, train: Train, folder: Path) -> Table:
     table = Table(
         f"{host}: a step in its own loop, with the callback and the five plugins and without",
         "at most 3 % slower, for steps of 20 ms and more",
-        ["contender", "processor time of a step", "more by", "held", "by the clock", "slower by"],
+        ["contender", "a step", "slower by", "held", "processor time", "more by"],
     )
     wall = {"without": float("inf"), "with": float("inf")}
     processor = dict(wall)
@@ -107,9 +111,9 @@ def measure(host: str, train: Train, folder: Path) -> Table:
         table.remarks.append(f"a step took less than {format_seconds(LEAST_SECONDS)}: the promise is of longer ones")
     for name in wall:
         slower, more = wall[name] / wall["without"] - 1, processor[name] / processor["without"] - 1
-        held = "-" if name == "without" else "yes" if more <= MORE else "no"
-        counted = [format_seconds(processor[name]), f"{more:.2%}", held]
-        cells = [name, *counted, format_seconds(wall[name]), f"{slower:.2%}"]
+        held = "-" if name == "without" else "yes" if slower <= SLOWER else "no"
+        by_the_clock = [format_seconds(wall[name]), f"{slower:.2%}", held]
+        cells = [name, *by_the_clock, format_seconds(processor[name]), f"{more:.2%}"]
         table.add(cells, contender=name, step=wall[name], slower=slower, processor=processor[name], more=more)
     return table
 
