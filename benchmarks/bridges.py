@@ -4,9 +4,9 @@
 
 Each host trains a small model in its own loop, with the callback and the five plugins and without, in many short turns.
 Steps take 20 ms and more, on one torch thread. A step's time is the mean over a turn, and the best turn of each counts.
-Loading, the first steps and the end of a run are not in it. The processor's time stands beside that by the clock. It is of
-the whole process, so what the plugins' own threads use is in it; of waiting it tells nothing. On a machine with other jobs
-the clock measures those. It takes two minutes.
+Loading, the first steps and the end of a run are not in it. The processor's time stands beside that by the clock. It is
+of the whole process, so what the plugins' own threads use is in it; of waiting it tells nothing. On a machine with
+other jobs the clock measures those. It takes two minutes.
 """
 
 from __future__ import annotations

@@ -24,15 +24,27 @@ def train(trainer: Any) -> Any:
     return trainer
 
 
-@pytest.mark.parametrize("kind", ["trainer", "sft", "dpo", "grpo"])
-def test_a_trainer_keeps_the_promises_of_the_event_contract(kind: str, folder: Path) -> None:
+WITH_EVALUATION = {"eval_strategy": "steps", "eval_steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("trainer", WITH_EVALUATION),
+        ("trainer", {"gradient_accumulation_steps": 3}),
+        ("sft", WITH_EVALUATION),
+        ("dpo", {}),
+        ("grpo", {}),
+        ("grpo", {"gradient_accumulation_steps": 2}),
+    ],
+)
+def test_a_trainer_keeps_the_promises_of_the_event_contract(kind: str, more: Mapping[str, Any], folder: Path) -> None:
     numbers = itertools.count()
-    evaluation = {"eval_strategy": "steps", "eval_steps": 2} if kind in ("trainer", "sft") else {}
 
     def run(plugin: object) -> None:
         own = folder / str(next(numbers))
         callback = HooklineCallback(own / "run", plugins={"recorder": plugin})
-        train(make_trainer(kind, own, callback, max_steps=3, save_strategy="no", **evaluation))
+        train(make_trainer(kind, own, callback, max_steps=3, save_strategy="no", **more))
 
     check_emitter(run)
 

@@ -97,6 +97,17 @@ def test_a_generation_is_an_epoch_with_its_rollout_rewards_and_steps(
     assert recorded["rewards/acceptance_rate"].popitem()[1] == 0.75
 
 
+def test_a_step_that_accumulates_several_generations_announces_each_of_them(folder: Path) -> None:
+    judge = Judge()
+    config = IntegratedRewardConfig(reward_config=ONLY_PLUGINS, enable_verification=False)
+    callback = HooklineCallback(folder / "run", plugins={"judge": judge})
+    more = {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "num_iterations": 1}
+    trainer = make_trainer("grpo", folder, callback, max_steps=2, reward=hookline_reward(config), **more)
+    with hookline_run(trainer):
+        trainer.train()
+    assert judge.events == [*GENERATION[:-1], "rollout", "rollout end", "rewards", "filtered"] * 2
+
+
 def test_completions_of_a_validation_are_scored_and_neither_filtered_nor_announced(folder: Path) -> None:
     judge = Judge()
     config = IntegratedRewardConfig(reward_config=ONLY_PLUGINS, enable_verification=False)

@@ -129,7 +129,7 @@ class HooklineCallback(TrainerCallback, ExportableState):
                 kept=saved and saved["kept"],
             )
             after_session.callback(_runs.pop, id(state), None)
-            atexit.register(self._left_behind)
+            atexit.register(self._process_ends)
             self._cleanup = cleanup.pop_all()
         if args.eval_on_start:
             self._run.begin_validation(is_last_step=False)
@@ -257,7 +257,7 @@ class HooklineCallback(TrainerCallback, ExportableState):
 
     def _end(self, error: BaseException | None) -> None:
         self._run = None
-        atexit.unregister(self._left_behind)
+        atexit.unregister(self._process_ends)
         if error is None:
             self._cleanup.close()
             return
@@ -268,11 +268,14 @@ class HooklineCallback(TrainerCallback, ExportableState):
                 raise
 
     def _left_behind(self) -> None:
-        """Fail a run whose training has ended without a word, at the process's end or when the next one begins."""
-        if self._run is not None:
-            error = HooklineError("trainer.train() has ended, and neither by its end nor within hookline_run(trainer)")
-            error.__cause__ = getattr(sys, "last_value", None)
-            self.fail(error.__cause__ or error)
+        """Fail a run whose training has ended without a word to callbacks."""
+        self.fail(HooklineError("trainer.train() has ended, neither by its end nor within hookline_run(trainer)"))
+
+    def _process_ends(self) -> None:
+        error = getattr(sys, "last_value", None)  # what the interpreter has just printed a traceback of
+        if isinstance(error, BaseException):
+            self.fail(error)
+        self._left_behind()
 
 
 @contextmanager
