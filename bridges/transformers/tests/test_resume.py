@@ -126,6 +126,21 @@ def test_a_checkpoint_in_the_middle_of_a_generations_steps_is_refused(folder: Pa
         train("grpo", folder, resume=True, plugins={}, save_steps=1)
 
 
+@pytest.mark.parametrize(
+    ("before", "then", "message"),
+    [
+        ({"save_only_model": True}, {}, "step 4 was saved with save_only_model=True, without the optimizer"),
+        ({}, {"ignore_data_skip": True}, "ignore_data_skip=True would begin with its first rows again"),
+    ],
+)
+def test_a_resume_that_would_be_another_run_is_refused(
+    before: Mapping[str, Any], then: Mapping[str, Any], message: str, folder: Path
+) -> None:
+    stop_after_step("trainer", folder, 5, **before)
+    with pytest.raises(HooklineError, match=message):
+        train("trainer", folder, resume=True, plugins={}, **then)
+
+
 class Unsaveable:
     @hookimpl
     def save_plugin_state(self) -> Mapping[str, Any]:

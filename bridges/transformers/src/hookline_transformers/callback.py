@@ -60,6 +60,7 @@ class HooklineCallback(TrainerCallback, ExportableState):
         self._config = dict(config or {})
         self._settings = settings
         self._run: TrainingRun | None = None
+        self._is_whole = True
         self._cleanup = ExitStack()
 
     # -- the beginning --------------------------------------------------------------------------------------------
@@ -88,12 +89,9 @@ class HooklineCallback(TrainerCallback, ExportableState):
         self._left_behind()
         saved = self._saved_in(state)
         generation_every = _generation_every(args)
-        if saved and generation_every and saved["is_in_epoch"]:
-            raise HooklineError(
-                f"the checkpoint of step {state.global_step} was saved in the middle of a generation's steps, and TRL "
-                "would generate anew there: the resumed run would be another one. Resume from a checkpoint at the end "
-                f"of a generation, and have save_steps be a multiple of {_steps_of_generation(args)}"
-            )
+        if saved is not None:
+            _refuse_another_run(args, state, saved)
+        self._is_whole = not args.save_only_model
         policy, optimizer = kwargs["model"], kwargs["optimizer"]
         shards: tuple[Whole, ...] = ()
         if is_sharded(policy):
@@ -156,11 +154,14 @@ class HooklineCallback(TrainerCallback, ExportableState):
             return {"args": {}, "attributes": {}}
         run = self._run
         run.settle()
-        session = pack(run.session.host_state())
-        return {
-            "args": {},
-            "attributes": {SAVED: {"session": session, "kept": run.kept, "is_in_epoch": run.has_open_epoch}},
+        saved = {
+            "session": pack(run.session.host_state()),
+            "kept": run.kept,
+            "is_in_epoch": run.has_open_epoch,
+            "is_whole": self._is_whole,
+            "ranks": run.session.state.world_size,
         }
+        return {"args": {}, "attributes": {SAVED: saved}}
 
     # -- epochs and steps -----------------------------------------------------------------------------------------
 
@@ -308,6 +309,27 @@ def _told_how_to_resume() -> Iterator[None]:
     except RunFolderError as error:
         error.add_note("a trainer goes on with the run in a folder by trainer.train(resume_from_checkpoint=...)")
         raise
+
+
+def _refuse_another_run(args: TrainingArguments, state: TrainerState, saved: Mapping[str, Any]) -> None:
+    """Raise where what the trainer would go on with is not the run that was saved."""
+    reason = None
+    if not saved["is_whole"]:
+        reason = "was saved with save_only_model=True, without the optimizer and the random numbers"
+    elif args.ignore_data_skip:
+        reason = "is in the middle of the data, and ignore_data_skip=True would begin with its first rows again"
+    elif saved["ranks"] != args.world_size:
+        reason = f"was saved by {saved['ranks']} ranks, and there are {args.world_size}: each has its own data"
+    elif _generation_every(args) is not None and saved["is_in_epoch"]:
+        reason = (
+            "was saved in the middle of a generation's steps, and TRL would generate anew there: have save_steps be a "
+            f"multiple of {_steps_of_generation(args)}"
+        )
+    if reason is not None:
+        raise HooklineError(
+            f"the resumed run would be another one: the checkpoint of step {state.global_step} {reason}. "
+            "Resume from another checkpoint, or go on without the callback"
+        )
 
 
 def _is_last_step(state: TrainerState) -> bool:
