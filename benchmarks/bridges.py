@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from measuring import Table, describe_machine, format_seconds, json_option, report
 
-STEPS, WARM_UP, TURNS = 15, 5, 40
+STEPS, WARM_UP, TURNS = 40, 10, 20
 LOG_EVERY: Final = 5
 LEAST_SECONDS: Final = 0.02
 SLOWER: Final = 0.03
@@ -66,7 +66,7 @@ def train_transformers(folder: Path, stopwatch: Stopwatch, with_hookline: bool) 
         vocab_size=512,
         hidden_size=128,
         intermediate_size=256,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=4,
         pad_token_id=0,
     )
