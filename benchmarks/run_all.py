@@ -15,7 +15,7 @@ from typing import Any, Final
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "RESULTS.md"
 KEPT: Final = HERE.parent / "build" / "benchmarks"
-SCRIPTS: Final = ("dispatch", "rollout", "sampling", "rewards", "checkpoint", "metrics", "status", "ppo")
+SCRIPTS: Final = ("dispatch", "rollout", "sampling", "rewards", "checkpoint", "metrics", "status", "bridges", "ppo")
 MACHINE: Final = ("processor", "cores", "system", "python")
 
 

@@ -64,7 +64,7 @@ CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
 }
 """What plugins may import of core. The others make do with the hookspecs."""
 
-CORE_FOR_BRIDGES = ("hookline.errors", "hookline.session")
+CORE_FOR_BRIDGES = ("hookline.errors", "hookline.plugin_manager.settings", "hookline.rewards", "hookline.session")
 """What bridges may import of core."""
 
 EXTRAS_AT_HEAD = {"hookline"}

@@ -8,7 +8,7 @@ The wheels go to `dist/`. Each promise about installing is then tried with pip, 
 - everything together is found by `hookline plugins`, and brings in no framework
 - each plugin's own tests pass with the test kit, and without torch, jax and mlx
 - a plugin from `hookline new-plugin` installs beside them and passes its own tests
-- each bridge's own tests pass with its trainer, and with the plugins
+- each bridge's own tests pass in an environment of its own, with its trainer and the plugins
 - with every other version of Python that the metadata names and this machine has, all of it installs, a loop of its own
   trains with all plugins, is killed and resumes bit for bit, and rollouts in JAX meet rewards in MLX
 """

@@ -67,7 +67,9 @@ def test_a_logger_that_is_asked_for_twice_looks_once() -> None:
 
 def test_every_logger_of_ours_takes_secrets_out_of_its_records() -> None:
     root = Path(__file__).parents[2]
-    sources = [path for part in ("core", "plugins") for path in (root / part).rglob("*.py") if "src" in path.parts]
+    sources = [
+        path for part in ("core", "plugins", "bridges") for path in (root / part).rglob("*.py") if "src" in path.parts
+    ]
     used = {name for path in sources for name in re.findall(r'getLogger\("(hookline[^"]*)"\)', path.read_text("utf-8"))}
     assert used <= {f"hookline.{name}" for name in LOGGERS}, "name it in hookline_hookspecs.logs.LOGGERS"
     assert all(logging.getLogger(name).filters for name in used)

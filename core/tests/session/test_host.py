@@ -66,6 +66,33 @@ def test_a_host_resumes_with_its_own_counters_and_every_plugins_state(tmp_path: 
     assert second.steps == 9
 
 
+def test_a_host_that_saves_in_the_middle_of_an_epoch_resumes_in_that_epoch(tmp_path: Path) -> None:
+    with open_session(tmp_path / "run", host="a host", settings=NO_PLUGINS) as session:
+        session.begin_epoch(0)
+        session.begin_step()
+        session.end_step()
+        saved = session.host_state()
+    with open_session(tmp_path / "run", host="a host", host_state=saved, settings=NO_PLUGINS) as session:
+        assert (session.state.step, session.start_epoch) == (1, 0)
+
+
+def test_the_config_of_a_run_names_its_host(tmp_path: Path) -> None:
+    with open_session(tmp_path / "run", host="a host", settings=NO_PLUGINS):
+        pass
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["host"] == "a host"
+
+
+def test_what_plugins_want_on_disk_is_there_before_a_hosts_checkpoint_counts(
+    hookline_manager: PluginManager,
+) -> None:
+    written: list[str] = []
+    with Session(hookline_manager, TrainerState(host="a host")) as session:
+        session.state.shared["metrics"]["before_checkpoint"] = lambda: written.append("metrics")
+        session.host_state()
+        session.host_state()
+    assert written == ["metrics"]
+
+
 def test_no_plugin_restores_a_run_behind_the_hosts_back(
     hookline_manager: PluginManager, hookline_events: EventRecorder
 ) -> None:

@@ -25,6 +25,7 @@ LOGGERS: Final = (
     "session",
     "status",
     "training",
+    "transformers",
 )
 """The loggers of Hookline's distributions, below `hookline`. Importing this module redacts their records."""
 

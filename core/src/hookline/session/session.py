@@ -68,6 +68,7 @@ class Session:
         self._rollouts = rollouts
         self._write_config: Callable[[], None] = lambda: None
         self._host_state = host_state
+        self._complete_epoch = state.epoch - 1
         self._means = RunningMeans()
         self._has_ended_minibatch = False
         self._cleanup = ExitStack()
@@ -149,6 +150,7 @@ class Session:
         if self._host_state is not None:
             for name in COUNTERS:
                 setattr(state, name, self._host_state["counters"][name])
+            self._complete_epoch = state.epoch
             self.emit.load_plugin_state(state=state, saved=self._host_state["plugins"])
             self._check.after("load_plugin_state")
             return state.host
@@ -161,8 +163,9 @@ class Session:
     def host_state(self) -> dict[str, Any]:
         """Counters and plugin states, for the host to keep in its own checkpoint. Call it on rank 0.
 
-        Values are what plugins returned from `save_plugin_state`: JSON, and arrays where a plugin has some. What
-        plugins want on disk before a checkpoint counts is there when this returns.
+        Values are what plugins returned from `save_plugin_state`: JSON, and arrays where a plugin has some. What they
+        want on disk before a checkpoint counts is there when this returns. A host may save in the middle of an epoch:
+        the counter is of the last one that is complete, -1 for none, and the resumed run begins with the one after it.
         """
         states: dict[str, dict[str, Any]] = {}
         for plugin, saved in self.emit.save_plugin_state(state=self.state).items():
@@ -171,8 +174,9 @@ class Session:
             try:
                 namespace.pop("before_checkpoint", lambda: None)()
             except Exception as error:
-                logger.warning("a checkpoint of %s does not have all of %s: %s", self.state.host, plugin, error)
-        return {"counters": {name: getattr(self.state, name) for name in COUNTERS}, "plugins": states}
+                logger.warning("plugin %r failed before a checkpoint of %s: %r", plugin, self.state.host, error)
+        counters = {name: getattr(self.state, name) for name in COUNTERS}
+        return {"counters": counters | {"epoch": self._complete_epoch}, "plugins": states}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None:
@@ -248,6 +252,7 @@ class Session:
         self._announce("on_train_phase_end")
 
     def end_epoch(self) -> None:
+        self._complete_epoch = self.state.epoch
         self._announce("on_epoch_end")
 
     # -- steps ----------------------------------------------------------------------------------------------------
