@@ -162,7 +162,7 @@ def test_what_plugins_want_on_disk_is_there_when_the_host_has_their_states(
     with Session(hookline_manager, TrainerState(host="a host")) as session:
         session.host_state()
     assert writer.is_written
-    assert "a checkpoint of a host does not have all of broken: division by zero" in caplog.text
+    assert "plugin 'broken' failed before a checkpoint of a host: ZeroDivisionError('division by zero')" in caplog.text
 
 
 def test_a_host_resumes_in_a_new_folder_where_the_old_one_is_gone(tmp_path: Path) -> None:
