@@ -262,5 +262,5 @@ def test_what_is_no_environment_is_an_error_that_says_what_is() -> None:
 
 def test_lessons_that_one_policy_cannot_play_are_an_error_that_names_the_lesson() -> None:
     lessons = [Lesson("cart"), Lesson("swing", "Pendulum-v1")]
-    with pytest.raises(PolicyError, match="lesson 'swing': environment 'Pendulum-v1' gives observations of size 3"):
+    with pytest.raises(PolicyError, match="lesson 'swing': environment 'Pendulum-v1' has observations of size 3"):
         RolloutWorker(RolloutWorkerConfig(CurriculumConfig(lessons), num_environments=1))
