@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Actor",
+    "ActorWeights",
     "ControlPolicy",
     "JaxControlPolicy",
     "JaxTextPolicy",
@@ -131,6 +132,10 @@ class JaxTextPolicy(Protocol):
         """Read one more token of each sequence into `slot`. Returns the next token's logits and the new cache."""
 
 
+ActorWeights = Any
+"""Weights in the form that `Actor.load_weights` returns."""
+
+
 class Actor(Protocol):
     """Plays a policy for the rollout worker, with NumPy arrays as inputs and outputs. It hides the framework.
 
@@ -148,20 +153,20 @@ class Actor(Protocol):
         :param lesson: the lesson and its environment, for the message.
         """
 
-    def initial_weights(self, seed: int) -> Any:
+    def initial_weights(self, seed: int) -> ActorWeights:
         """The weights to start with, in the form that the methods below take."""
 
-    def load_weights(self, weights: Mapping[str, Any]) -> Any:
+    def load_weights(self, weights: Mapping[str, Any]) -> ActorWeights:
         """A copy of weights from any framework, checked by name and shape, in the form that the methods below take."""
 
-    def playing(self, weights: Any, seed: Sequence[int] | None) -> Callable[[np.ndarray], np.ndarray]:
+    def playing(self, weights: ActorWeights, seed: Sequence[int] | None) -> Callable[[np.ndarray], np.ndarray]:
         """A function from (rows, size) observations to actions. Call it once per step.
 
         :param seed: the seed of all sampling. None takes the likeliest actions.
         """
 
     def logprobs_and_values(
-        self, weights: Any, arrays: Mapping[str, np.ndarray], last_obs: np.ndarray
+        self, weights: ActorWeights, arrays: Mapping[str, np.ndarray], last_obs: np.ndarray
     ) -> dict[str, np.ndarray]:
         """`logprobs`, `values` and `next_values` of a rollout, (steps, environments) each.
 

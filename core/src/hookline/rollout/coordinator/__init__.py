@@ -41,7 +41,7 @@ def create_rollout_coordinator(
     :param policy_fn: returns a policy. Called with an observation, it returns an action, or an action and a dictionary.
     :param algorithm: `ppo` keeps the `logprob` and `value` of that dictionary, `grpo` the `logprob`.
     :param seed: each episode's seed is this plus its number, so it does not matter which worker plays it.
-    :param timeout_seconds: the time limit of an episode, or None. The first start of a worker has more time.
+    :param timeout_seconds: the time limit of an episode, or None. Starting a worker may take longer.
     """
     if algorithm not in KEPT_FOR:
         known = ", ".join(KEPT_FOR)
