@@ -15,7 +15,7 @@ from hookline.policies.actor_jax import next_values_of
 from hookline.rollout.environments import cartpole
 from hookline.rollout.environments.cartpole import CARTPOLE, CartPoleState
 from hookline.rollout.runners.jax_runner import STRETCH, play_episodes, play_scanned
-from hookline.rollout.runners.jax_scan import scan_rollout, start_copies
+from hookline.rollout.runners.jax_scan import scan_rollout, start_environments
 
 KEY = jax.random.key(0)
 
@@ -81,7 +81,7 @@ def test_the_five_hundredth_step_is_a_cut_and_no_end() -> None:
 
 
 def test_episodes_start_where_gymnasiums_do() -> None:
-    obs = start_copies(CARTPOLE, KEY, 1000).obs
+    obs = start_environments(CARTPOLE, KEY, 1000).obs
     assert float(jnp.abs(obs).max()) <= 0.05
     assert float(obs.min()) < -0.04
     assert float(obs.max()) > 0.04
@@ -89,7 +89,7 @@ def test_episodes_start_where_gymnasiums_do() -> None:
 
 def test_an_episode_that_is_over_is_followed_by_a_new_one(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights())
-    copies = start_copies(CARTPOLE, KEY, 8)
+    copies = start_environments(CARTPOLE, KEY, 8)
     _, record = scan_rollout(CARTPOLE, policy, weights, copies, KEY, steps=128, max_episode_steps=None)
     ended = np.asarray(record["terminated"])
     assert ended.any()
@@ -103,7 +103,7 @@ def test_an_episode_that_is_over_is_followed_by_a_new_one(policy: MLPPolicy) -> 
 
 def test_what_follows_a_cut_is_valued_and_what_follows_an_end_is_not(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights(1))
-    copies = start_copies(CARTPOLE, KEY, 8)
+    copies = start_environments(CARTPOLE, KEY, 8)
     # Cut after 7 steps: most episodes are cut, some of the longer ones would have ended.
     _, record = scan_rollout(CARTPOLE, policy, weights, copies, KEY, steps=32, max_episode_steps=7)
     record = {name: np.asarray(array) for name, array in record.items()}
@@ -166,7 +166,7 @@ def test_what_is_recorded_of_an_episode_is_what_was_played_however_long_it_is() 
 
 def test_the_logprobs_of_a_rollout_are_those_of_its_actions(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights(2))
-    copies = start_copies(CARTPOLE, KEY, 8)
+    copies = start_environments(CARTPOLE, KEY, 8)
     _, record = scan_rollout(CARTPOLE, policy, weights, copies, KEY, steps=128, max_episode_steps=None)
     outputs, values = policy.jax_forward(weights, record["obs"])
     np.testing.assert_allclose(

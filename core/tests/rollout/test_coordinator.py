@@ -199,7 +199,7 @@ def test_an_episode_that_kills_every_worker_is_given_up_with_an_error() -> None:
     with (
         create_rollout_coordinator(Deadly, lambda: str, "ppo", 2, episodes_per_collect=1) as coordinator,
         pytest.raises(
-            RolloutError, match="'Deadly', episode 0: 3 rollout workers died of it, the last with exit status 9"
+            RolloutError, match="'Deadly', episode 0: 3 rollout workers died there, the last with exit status 9"
         ),
     ):
         coordinator.collect()
@@ -287,7 +287,7 @@ def seen(obs):
                 (np.ones(1), r"array\(\[1.\]\)"),
             ]
         ),
-        (outcome("", 1.0, True, {}), r"'Odd', episode 0, step 0: step\(\) must give \(obs, reward, terminated"),
+        (outcome("", 1.0, True, {}), r"'Odd', episode 0, step 0: step\(\) must return \(obs, reward, terminated"),
         (outcome("", 1.0, np.ones(2), False, {}), "'Odd', episode 0, step 0: raised ValueError: The truth value"),
         (outcome(first=np.array([1.0, np.nan])), r"'Odd', episode 0, reset: the observation is \[1.0, nan\]; it must"),
         (outcome(first=None), "'Odd', episode 0, reset: the observation is None; it must be finite numbers"),
@@ -300,7 +300,7 @@ def seen(obs):
         (seen("left"), "step 0: the observation is 'left'; it must be finite numbers"),
         (seen(None), "step 0: the observation is None; it must be finite numbers"),
         (seen(np.zeros(3)), r"step 0: the observation has shape \(3,\); it must be finite numbers of shape \(2,\)"),
-        (outcome(3, 1.0, False, False, {}), "step 0: the observation is 3; it must be a text, as the first one was"),
+        (outcome(3, 1.0, False, False, {}), "step 0: the observation is 3; it must be a string like the first one"),
     ],
 )
 def test_what_is_no_outcome_is_an_error_that_says_where(environment, message: str) -> None:
@@ -408,10 +408,9 @@ def test_an_environment_that_always_hangs_is_an_error_that_says_what_to_set() ->
         pytest.raises(RolloutError) as caught,
     ):
         coordinator.collect()
-    assert re.match(r"environment 'Hangs', episode \d: 3 rollout workers died of it", str(caught.value))
-    assert (
-        "the last with no answer in 0.2 s; give it longer with create_rollout_coordinator(timeout_seconds=...)"
-        in str(caught.value)
+    assert re.match(r"environment 'Hangs', episode \d: 3 rollout workers died there", str(caught.value))
+    assert "the last with no answer in 0.2 s; raise create_rollout_coordinator(timeout_seconds=...)" in str(
+        caught.value
     )
 
 

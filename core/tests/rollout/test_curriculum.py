@@ -149,18 +149,18 @@ def test_standings_go_through_json_and_back() -> None:
 
 
 def test_a_circle_of_dependencies_is_an_error_that_names_it() -> None:
-    with pytest.raises(CurriculumError, match="in a circle: 'a' on 'b', 'b' on 'c', 'c' on 'a'"):
+    with pytest.raises(CurriculumError, match="in a cycle: 'a' on 'b', 'b' on 'c', 'c' on 'a'"):
         curriculum(
             lesson("a", dependencies={"b": 0.5}),
             lesson("b", dependencies={"c": 0.5}),
             lesson("c", dependencies={"a": 0.5}),
         )
-    with pytest.raises(CurriculumError, match="in a circle: 'a' on 'a'"):
+    with pytest.raises(CurriculumError, match="in a cycle: 'a' on 'a'"):
         curriculum(lesson("a", dependencies={"a": 0.5}))
 
 
 def test_an_unknown_dependency_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(CurriculumError, match=r"depends on 'esay', which is no lesson \(did you mean 'easy'\?\)"):
+    with pytest.raises(CurriculumError, match=r"depends on 'esay', which is not a lesson \(did you mean 'easy'\?\)"):
         curriculum(lesson("easy"), lesson("hard", dependencies={"esay": 0.5}))
 
 

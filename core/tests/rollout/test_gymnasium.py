@@ -104,7 +104,10 @@ def test_an_environment_that_raises_in_the_middle_is_an_error_that_says_where() 
             return super().step(action)
 
     with RolloutWorker(config(Fragile, steps_per_rollout=100)) as worker:
-        message = r"lesson 'lesson': environment 'Fragile' \(copy \d\), episode 0, step \d+: raised ZeroDivisionError: the floor"
+        message = (
+            r"lesson 'lesson': environment 'Fragile' \(index \d\), episode 0, step \d+: "
+            "raised ZeroDivisionError: the floor"
+        )
         with pytest.raises(LessonError, match=message) as caught:
             worker.rollout()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -122,7 +125,7 @@ def test_an_environment_that_exits_is_an_error_and_no_silent_end(moment: str) ->
     with RolloutWorker(config(Exits)) as worker, pytest.raises(LessonError) as caught:
         worker.rollout()
     where = "reset" if moment == "reset" else "step 0"
-    assert f"lesson 'lesson': environment 'Exits' (copy 0), episode 0, {where}: raised SystemExit" in str(caught.value)
+    assert f"lesson 'lesson': environment 'Exits' (index 0), episode 0, {where}: raised SystemExit" in str(caught.value)
 
 
 def test_an_environment_that_cannot_be_drawn_or_closed_is_an_error_that_says_where() -> None:
@@ -139,8 +142,8 @@ def test_an_environment_that_cannot_be_drawn_or_closed_is_an_error_that_says_whe
     request = EvaluationRequest(n_examples=1, replays=1)
     with pytest.raises(LessonError) as caught:
         worker.play(request, jax.random.key(0))
-    assert "environment 'Undrawn' (copy 0), when it was closed: raised OSError: already gone" in str(caught.value)
-    assert "(copy 0), episode 0, step 0, render: raised RuntimeError: no display" in str(
+    assert "environment 'Undrawn' (index 0), when it was closed: raised OSError: already gone" in str(caught.value)
+    assert "(index 0), episode 0, step 0, render: raised RuntimeError: no display" in str(
         caught.value.__context__.__context__
     )
     with pytest.raises(LessonError, match="when it was closed: raised OSError"):
@@ -211,7 +214,7 @@ def test_what_is_no_outcome_is_an_error_that_says_where(fault: dict, message: st
         for make in (worker.rollout, lambda: worker.evaluate(n_examples=1)):
             with pytest.raises(LessonError) as caught:
                 make()
-            assert f"lesson 'lesson': environment 'Odd' (copy 0), episode 0, {message}" in str(caught.value)
+            assert f"lesson 'lesson': environment 'Odd' (index 0), episode 0, {message}" in str(caught.value)
 
 
 @pytest.mark.parametrize("obs", [5, -1, 1.5, None, "2"])
@@ -222,7 +225,7 @@ def test_an_observation_outside_of_a_discrete_space_is_an_error_that_says_where(
 
     with RolloutWorker(config(Odd)) as worker, pytest.raises(LessonError) as caught:
         worker.rollout()
-    assert f"(copy 0), episode 0, step 0: the observation is {obs!r}; it must be a whole number from 0 to 4" in str(
+    assert f"(index 0), episode 0, step 0: the observation is {obs!r}; it must be an integer from 0 to 4" in str(
         caught.value
     )
 
@@ -262,5 +265,5 @@ def test_what_is_no_environment_is_an_error_that_says_what_is() -> None:
 
 def test_lessons_that_one_policy_cannot_play_are_an_error_that_names_the_lesson() -> None:
     lessons = [Lesson("cart"), Lesson("swing", "Pendulum-v1")]
-    with pytest.raises(PolicyError, match="lesson 'swing': environment 'Pendulum-v1' gives observations of size 3"):
+    with pytest.raises(PolicyError, match="lesson 'swing': environment 'Pendulum-v1' has observations of size 3"):
         RolloutWorker(RolloutWorkerConfig(CurriculumConfig(lessons), num_environments=1))

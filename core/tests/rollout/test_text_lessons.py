@@ -19,7 +19,7 @@ from hookline.rollout.text import (
     exact_match,
     reasoning_lesson,
 )
-from hookline.rollout.text.task import TokenizerError
+from hookline.rollout.text.problems import TokenizerError
 
 TOKENIZER = CharacterTokenizer("0123456789+-*=")
 POLICY = TransformerPolicy(TOKENIZER.size, width=32, layers=1, heads=2, context=24)
@@ -117,7 +117,7 @@ def test_a_checker_that_raises_is_an_error_that_names_the_lesson_and_the_episode
     with pytest.raises(LessonError, match=r"lesson 'sums': the checker, for the response '.*' to '.*='") as caught:
         worker_for(sums(checker=picky)).rollout()
     assert message in str(caught.value)
-    assert "may give None for what it cannot judge" in str(caught.value)
+    assert "may return None for a response that it cannot score" in str(caught.value)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), 10**400, "1.0", [1.0, [2.0]], np.ones(2)])
@@ -191,7 +191,7 @@ def test_texts_come_back_from_tokens_as_they_went() -> None:
     text = "What is 12 + 34?\nAnswer: 46"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.decode([tokenizer.pad, *tokenizer.encode("ab"), tokenizer.end, 5]) == "ab"
-    with pytest.raises(TokenizerError, match="each of its characters once"):
+    with pytest.raises(TokenizerError, match="must not repeat a character"):
         CharacterTokenizer("aa")
 
 

@@ -88,7 +88,7 @@ def test_it_announces_its_stop_when_an_environment_raises(hookline_manager, hook
 
     config = quiet(curriculum=CurriculumConfig([Lesson("walk", Broken)]))
     worker = RolloutWorker(config, hookline_manager)
-    with pytest.raises(LessonError, match=r"lesson 'walk': environment 'Broken' \(copy 0\), .*: raised OSError"):
+    with pytest.raises(LessonError, match=r"lesson 'walk': environment 'Broken' \(index 0\), .*: raised OSError"):
         worker.run(steps=1)
     assert hookline_events.names()[-1] == "on_worker_stop"
 
@@ -106,7 +106,7 @@ def test_what_is_not_finite_in_a_scan_is_an_error_that_says_where(fault, what: s
 
     odd = JaxEnvironment("Odd", 4, CARTPOLE.actions, CARTPOLE.reset, faulty_step)
     worker = RolloutWorker(quiet(curriculum=CurriculumConfig([Lesson("walk", odd)]), num_environments=2))
-    where = rf"lesson 'walk': environment 'Odd' \(copy 0\), step {step} of the rollout, step {step} of the episode"
+    where = rf"lesson 'walk': environment 'Odd' \(index 0\), step {step} of the rollout, step {step} of the episode"
     with pytest.raises(LessonError, match=f"{where}: {what}"):
         worker.rollout()
     where = f"lesson 'walk': environment 'Odd', episode 0 of an evaluation, step {step}"

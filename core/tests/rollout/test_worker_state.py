@@ -73,7 +73,7 @@ def test_a_state_of_other_lessons_or_of_another_size_is_an_error() -> None:
     with pytest.raises(CurriculumError, match=r"there is no lesson 'cartpole' \(did you mean 'cart'\?\)"):
         other_lesson.load_state_dict(worker.state_dict())
     other_size = RolloutWorker(cartpole_config(num_environments=4))
-    with pytest.raises(RolloutError, match="lesson 'cartpole': the saved state is not of 4 copies of 'CartPole-v1'"):
+    with pytest.raises(RolloutError, match="lesson 'cartpole': the saved state is not of 4 environments 'CartPole-v1'"):
         other_size.load_state_dict(worker.state_dict())
 
 

@@ -424,17 +424,17 @@ CART, SWING = "gymnasium:CartPole-v1", "Pendulum-v1"
 @pytest.mark.parametrize(
     ("environment", "build", "message"),
     [
-        (CART, Recurrent, r"raised TypeError: .*'state'\. Its methods take observations alone: a recurrent policy"),
+        (CART, Recurrent, r"raised TypeError: .*'state'\. Its methods must take observations alone. A recurrent"),
         (CART, Remembering, "other results for the same observations in another order: rows must not depend"),
-        (CART, Sequential, "A recurrent policy cannot be played"),
+        (CART, Sequential, "A recurrent policy is not supported"),
         (CART, WithState, r"a WithState: forward\(obs\) must return two tensors, .* and it returned a tuple of 3"),
-        (CART, lambda: Agent(5), r"gives observations of shape \(rows, 4\), and the policy, a Agent, raised Runtime"),
-        ("CartPole-v1", lambda: Agent(5), r"gives observations of shape \(rows, 4\), and the policy, a Agent, raised"),
+        (CART, lambda: Agent(5), r"has observations of shape \(rows, 4\), and the policy, a Agent, raised Runtime"),
+        ("CartPole-v1", lambda: Agent(5), r"has observations of shape \(rows, 4\), and the policy, a Agent, raised"),
         (CART, lambda: Agent(4, 3), r"of shape \(3, 3\) .* for Discrete\(n=2\) they must be of shape \(3, 2\)"),
-        (CART, OnlyActs, r"the policy, a OnlyActs, has no evaluate_actions\(\): a policy has both act"),
+        (CART, OnlyActs, r"the policy, a OnlyActs, has no evaluate_actions\(\): define both act"),
         (SWING, lambda: Agent(3, 1), "are continuous, and the policy, a Agent, has no log_std: add self.log_std"),
-        (CART, lambda: GaussianAgent(4, 4), r"act\(\) of the policy, a GaussianAgent, gave torch.float32 of shape"),
-        (SWING, lambda: WrongOrder(3, 2), r"gave log-probabilities of shape \(3, 1\) for three observations, not"),
+        (CART, lambda: GaussianAgent(4, 4), r"act\(\) of the policy, a GaussianAgent, returned torch.float32 of shape"),
+        (SWING, lambda: WrongOrder(3, 2), r"returned log-probabilities of shape \(3, 1\) for three observations, not"),
     ],
 )
 def test_a_module_that_cannot_be_played_is_an_error_that_says_why(

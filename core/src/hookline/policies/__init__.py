@@ -1,14 +1,14 @@
-"""Policies. `protocol.py` says what one must offer; any torch module that does can be trained.
+"""Policies. `protocol.py` lists the methods that a policy needs. Any torch module with these methods can be trained.
 
-The two that are shipped, `MLPPolicy` and `TransformerPolicy`, are specifications: plain data with two forwards, torch
-for training and JAX for rollouts.
+Hookline ships two policies, `MLPPolicy` and `TransformerPolicy`. Both are specifications: plain data with a torch
+forward for training and a JAX forward for rollouts.
 
     policy = MLPPolicy(observation_size=4, actions=Discrete(2))
     weights = policy.initial_weights(seed=0)            # a flat dictionary of NumPy arrays
     module = policy.torch_module(weights)               # an nn.Module with parameters of the same names
     logits, value = policy.jax_forward(weights, obs)
 
-Neither framework is imported before its forward is asked for. Weights travel as flat dictionaries of arrays
+A framework is imported on the first use of its forward. Weights are passed on as flat dictionaries of arrays
 (`to_numpy`, `to_jax`), never as pickles.
 """
 

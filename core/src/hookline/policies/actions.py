@@ -1,4 +1,4 @@
-"""What a policy chooses from: one of so many, or a vector of numbers within bounds."""
+"""Action spaces: discrete, or continuous vectors within bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Continuous:
-    """A vector of `size` numbers. An environment sees them clipped to `low..high`, the policy does not."""
+    """A vector of `size` numbers. They are clipped to `low..high` for the environment only."""
 
     size: int
     low: tuple[float, ...] | None = None
@@ -27,5 +27,5 @@ Actions = Discrete | Continuous
 
 
 def outputs_for(actions: Actions) -> int:
-    """How many numbers a policy gives for one choice: logits, or means."""
+    """The number of policy outputs for one action: logits, or means."""
     return actions.n if isinstance(actions, Discrete) else actions.size

@@ -16,7 +16,7 @@ Weights = Mapping[str, jax.Array]
 
 
 def noise(actions: Actions, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The random numbers that `choose` needs for actions of this shape. A scan draws them in bulk, before its steps."""
+    """The random numbers that `choose` needs for actions of this shape. A scan draws all of them in advance."""
     if isinstance(actions, Discrete):
         return jax.random.gumbel(key, (*shape, actions.n))
     return jax.random.normal(key, (*shape, actions.size))
@@ -35,7 +35,7 @@ def greedy(actions: Actions, outputs: jax.Array) -> jax.Array:
 
 
 def log_prob(actions: Actions, weights: Weights, outputs: jax.Array, taken: jax.Array) -> jax.Array:
-    """The log-probability (density) of actions that were taken, given logits or means."""
+    """The log-probability (density) of the actions taken, given logits or means."""
     if isinstance(actions, Discrete):
         logprobs = jax.nn.log_softmax(outputs)
         return jnp.take_along_axis(logprobs, taken[..., None], axis=-1)[..., 0]

@@ -1,4 +1,4 @@
-"""`JaxActor`: plays a specification by its JAX forward."""
+"""`JaxActor`: plays a specification with its JAX forward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ Weights = Mapping[str, Any]
 
 
 class JaxActor:
-    """Rollouts of JAX-native environments and of text compile the specification's functions in, and use no method."""
+    """Plays a specification step by step.
+
+    Rollouts of JAX-native environments and of text do not call these methods. They compile the specification's own
+    functions.
+    """
 
     def __init__(self, policy: PolicySpecification) -> None:
         self.policy: Any = policy
@@ -33,17 +37,17 @@ class JaxActor:
         missing = missing_methods(policy, JaxControlPolicy)
         if missing:
             raise PolicyError(
-                f"{lesson} needs a policy with {missing[0]}(weights, obs), and {name} has none: give an MLPPolicy, "
-                "or give the trainer a torch module whose forward(obs) returns (logits, value)"
+                f"{lesson} needs a policy with {missing[0]}(weights, obs), and {name} has none: use an MLPPolicy, "
+                "or pass the trainer a torch module whose forward(obs) returns (logits, value)"
             )
         if policy.observation_size != observation_size:
             raise PolicyError(
-                f"{lesson} gives observations of size {observation_size}, and the {name} takes "
-                f"{policy.observation_size}: make it with observation_size={observation_size}"
+                f"{lesson} has observations of size {observation_size}, and the {name} takes "
+                f"{policy.observation_size}: create it with observation_size={observation_size}"
             )
         if type(policy.actions) is not type(actions) or outputs_for(policy.actions) != outputs_for(actions):
             raise PolicyError(
-                f"{lesson} has the actions {actions}, and the {name} has {policy.actions}: make it with these actions"
+                f"{lesson} has the actions {actions}, and the {name} has {policy.actions}: create it with these"
             )
 
     def initial_weights(self, seed: int) -> Weights:
@@ -91,7 +95,10 @@ def logprobs_and_values(
     arrays: Mapping[str, jax.Array],
     last_obs: jax.Array,
 ) -> dict[str, jax.Array]:
-    """As `Actor.logprobs_and_values`, given the logits or means of each step. Of a forward, jit keeps what is used."""
+    """As `Actor.logprobs_and_values`, given the logits or means of each step.
+
+    The forward below is for the values. jit drops the part of it that computes the logits.
+    """
     _, values = policy.jax_forward(weights, jnp.concatenate([arrays["obs"], last_obs[None]]))
     return {
         "logprobs": actions_jax.log_prob(policy.actions, weights, outputs, arrays["actions"]),
@@ -110,11 +117,11 @@ def next_values_of(
     terminated: jax.Array,
     truncated: jax.Array,
 ) -> jax.Array:
-    """The value of what follows each step: zero after an end, and after a cut the value of where it was cut.
+    """The value after each step: zero after termination, the value of `final_obs` after truncation.
 
-    :param following: the value of the observation that came next, which after an end or a cut is a new episode's.
+    :param following: the value of the next observation. At an episode's end it belongs to a new episode.
     """
-    # Cuts are rare, and most rollouts need no second pass of the critic.
+    # Truncation is rare. Most rollouts need no second pass of the critic.
     of_final_obs = jax.lax.cond(
         (truncated & ~terminated).any(),
         lambda: policy.jax_forward(weights, final_obs)[1],

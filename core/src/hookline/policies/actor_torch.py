@@ -1,4 +1,4 @@
-"""`TorchActor`: plays a torch module, for policies that have no JAX forward."""
+"""`TorchActor`: plays a torch module. It is for policies without a JAX forward."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Weights = dict[str, Tensor]
 
 
 class TorchActor:
-    """Plays a copy of a module, on its own device, under `torch.no_grad()` and in eval mode.
+    """Plays a copy of a module on its own device, under `torch.no_grad()` and in eval mode.
 
-    A copy, so that the learner's steps do not change a rollout under way. In eval mode, because the log-probability of
-    an action must be that of the distribution it was sampled from: dropout is off, and batch norms use what they have
-    seen. The learner's module keeps its own mode.
+    With a copy, the learner's steps do not change a rollout while it is made. In eval mode dropout is off and batch
+    norms use their running statistics, so an action's log-probability is that of the distribution that it was sampled
+    from. The learner's module keeps its own mode.
     """
 
     jax_policy = None
@@ -41,7 +41,7 @@ class TorchActor:
         except Exception as error:
             raise PolicyError(
                 f"{self._name}, cannot be copied for rollouts ({type(error).__name__}: {error}): keep environments, "
-                "files and locks out of its attributes, or give it a __deepcopy__"
+                "files and locks out of its attributes, or define __deepcopy__"
             ) from error
         self._copy = copied.to(self._device).eval().requires_grad_(False)
         self._weights: Weights | None = None
@@ -51,7 +51,7 @@ class TorchActor:
         return control_policy(self._copy)
 
     def check(self, lesson: str, observation_size: int, actions: Actions) -> None:
-        """Tries the policy on three observations."""
+        """Test the policy on three random observations."""
         rows = np.random.default_rng(0).standard_normal((3, observation_size)).astype(np.float32)
         try:
             with torch.no_grad(), self._seeded(0):
@@ -60,9 +60,9 @@ class TorchActor:
             raise PolicyError(f"{lesson}: {error}") from None
         except Exception as error:
             raise PolicyError(
-                f"{lesson} gives observations of shape (rows, {observation_size}), and {self._name}, raised "
-                f"{type(error).__name__}: {error}. Its methods take observations alone: a recurrent policy, with a "
-                "state from step to step, cannot be played"
+                f"{lesson} has observations of shape (rows, {observation_size}), and {self._name}, raised "
+                f"{type(error).__name__}: {error}. Its methods must take observations alone. A recurrent policy is "
+                "not supported"
             ) from error
 
     def _try_out(self, obs: Tensor, actions: Actions) -> None:
@@ -73,30 +73,30 @@ class TorchActor:
         shape = (3,) if discrete else (3, outputs_for(actions))
         if chosen.shape != shape or chosen.is_floating_point() == discrete:
             raise PolicyError(
-                f"act() of {self._name}, gave {chosen.dtype} of shape {tuple(chosen.shape)} for three observations, "
-                f"and for {actions} it must be {'whole numbers' if discrete else 'numbers'} of shape {shape}"
+                f"act() of {self._name}, returned {chosen.dtype} of shape {tuple(chosen.shape)} for three "
+                f"observations, and for {actions} it must be {'integers' if discrete else 'floats'} of shape {shape}"
             )
         found = self._control.evaluate_actions(obs, chosen)
         for name, part in zip(("log-probabilities", "entropies", "values"), found, strict=True):
             if part.shape != (3,):
                 raise PolicyError(
-                    f"evaluate_actions() of {self._name}, gave {name} of shape {tuple(part.shape)} for three "
+                    f"evaluate_actions() of {self._name}, returned {name} of shape {tuple(part.shape)} for three "
                     "observations, not (3,): it must return log-probabilities, entropies and values, in this order"
                 )
         again = self._control.evaluate_actions(obs.flip(0), chosen.flip(0))
         if not all(torch.allclose(one, other.flip(0), atol=1e-4) for one, other in zip(found, again, strict=True)):
             raise PolicyError(
-                f"evaluate_actions() of {self._name}, gave other results for the same observations in another order: "
-                "rows must not depend on one another or on earlier calls. A recurrent policy cannot be played"
+                f"evaluate_actions() of {self._name}, returned other results for the same observations in another "
+                "order: rows must not depend on one another or on earlier calls. A recurrent policy is not supported"
             )
 
     def _check_outputs(self, control: ControlFromForward, obs: Tensor, actions: Actions) -> None:
         needed = (len(obs), outputs_for(actions))
         if not isinstance(actions, Discrete) and not isinstance(getattr(self._copy, "log_std", None), Tensor):
             raise PolicyError(
-                f"its actions are continuous, and {self._name}, has no log_std: add "
+                f"the actions are continuous, and {self._name}, has no log_std: add "
                 f"self.log_std = nn.Parameter(torch.zeros({needed[1]})), the logarithm of the std, "
-                "or give it act(obs, greedy=...) and evaluate_actions(obs, actions)"
+                "or define act(obs, greedy=...) and evaluate_actions(obs, actions)"
             )
         outputs, _ = control.outputs(obs)
         if outputs.shape != needed:
@@ -106,7 +106,7 @@ class TorchActor:
             )
 
     def initial_weights(self, seed: int) -> Weights:
-        """Those that the module came with."""
+        """The weights of the module when the actor was made."""
         del seed
         return self.load_weights(self._copy.state_dict())
 
@@ -132,7 +132,7 @@ class TorchActor:
     ) -> dict[str, np.ndarray]:
         self._put_in(weights)
         actions, terminated = arrays["actions"], arrays["terminated"]
-        # Values do not depend on actions: those of the last step serve where none was taken.
+        # There is no action after the last step. Values do not depend on actions, so the last actions are used again.
         logprobs, values = self._evaluate(
             np.concatenate([arrays["obs"], last_obs[None]]), np.concatenate([actions, actions[-1:]])
         )
@@ -145,7 +145,7 @@ class TorchActor:
 
     @torch.no_grad()
     def _evaluate(self, obs: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities and values, for any number of leading dimensions: the module sees rows."""
+        """Log-probabilities and values, for any number of leading dimensions. The module is called with flat rows."""
         leading = obs.shape[:-1]
         rows = self._tensor(obs.reshape(-1, obs.shape[-1]))
         taken = self._tensor(actions.reshape(-1, *actions.shape[len(leading) :]))
@@ -155,7 +155,7 @@ class TorchActor:
         return both[0].reshape(leading), both[1].reshape(leading)
 
     def _put_in(self, weights: Weights) -> None:
-        """Have the copy compute with these weights, which are not copied again."""
+        """Point the module at these weights, without copying them."""
         if weights is not self._weights:
             self._copy.load_state_dict(weights, assign=True)
             self._weights = weights
@@ -166,7 +166,7 @@ class TorchActor:
 
     @contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
-        """Seed torch's global generators, and put them back: training draws what it would have drawn anyway."""
+        """Seed torch's global generators, and restore them afterwards, so that training's draws do not change."""
         generators = [torch.default_generator]
         if self._device.type == "cuda":
             index = torch.cuda.current_device() if self._device.index is None else self._device.index

@@ -1,10 +1,10 @@
-"""The methods of a policy from a torch module's forward alone.
+"""Builds the methods of a policy from a torch module's forward.
 
     forward(obs) -> (logits, value)      discrete actions: a categorical distribution
     forward(obs) -> (mean, value)        continuous actions, where the module has a `log_std`: independent normals
-    forward(tokens) -> logits            text, of which each token depends on those before it
+    forward(tokens) -> logits            text: the logits of the next token, from a causal model
 
-The module itself stays what is trained and saved: nothing is wrapped around it, and no name changes.
+The module itself is trained and saved. It is not wrapped, so the names of its parameters do not change.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ HALF_LOG_TAU: Final = 0.5 * math.log(2 * math.pi)
 
 
 def control_policy(module: nn.Module) -> ControlPolicy:
-    """The module itself where it has the methods of a `ControlPolicy`, else these methods from its forward."""
+    """The module itself if it is a `ControlPolicy`, else a `ControlFromForward`."""
     if isinstance(module, ControlPolicy):
         return module
     missing = missing_methods(module, ControlPolicy)
     if len(missing) == 1:
         raise PolicyError(
-            f"the policy, a {type(module).__name__}, has no {missing[0]}(): a policy has both act(obs, greedy=...) and "
+            f"the policy, a {type(module).__name__}, has no {missing[0]}(): define both act(obs, greedy=...) and "
             "evaluate_actions(obs, actions), or neither and a forward(obs) that returns (logits, value)"
         )
     return ControlFromForward(module)
 
 
 def text_policy(module: nn.Module) -> TextPolicy:
-    """The module itself where it is a `TextPolicy`, else its method from the module's forward."""
+    """The module itself if it is a `TextPolicy`, else a `TextFromForward`."""
     return module if isinstance(module, TextPolicy) else TextFromForward(module)
 
 
 class ControlFromForward:
-    """A `ControlPolicy` from a forward that returns `(logits, value)`, or `(mean, value)` beside a `log_std`."""
+    """A `ControlPolicy` from a forward that returns `(logits, value)`, or `(mean, value)` with a `log_std`."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -58,7 +58,7 @@ class ControlFromForward:
             given = f"a tuple of {len(found)}" if isinstance(found, tuple) else f"a {type(found).__name__}"
             raise PolicyError(
                 f"the policy, a {type(self._module).__name__}: forward(obs) must return two tensors, (logits, value), "
-                f"and it returned {given}. Or give it act(obs, greedy=...) and evaluate_actions(obs, actions)"
+                f"and it returned {given}. Or define act(obs, greedy=...) and evaluate_actions(obs, actions)"
             )
         outputs, values = found
         return outputs, values.squeeze(-1) if values.ndim == outputs.ndim else values
@@ -90,7 +90,7 @@ class TextFromForward:
         self._module = module
 
     def token_logprobs(self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
-        del valid  # what stands on the right of a token is not seen by it
+        del valid  # the model is causal, so padding on the right has no effect
         return next_token_logprobs(self._module(tokens), tokens, temperature)
 
 

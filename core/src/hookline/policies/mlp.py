@@ -1,4 +1,4 @@
-"""`MLPPolicy`: an actor and a critic that share nothing, each a multi-layer perceptron with tanh."""
+"""`MLPPolicy`: separate actor and critic networks, both multi-layer perceptrons with tanh."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["MLPPolicy"]
 
 @dataclass(frozen=True)
 class MLPPolicy:
-    """An actor-critic for observations that are vectors.
+    """An actor-critic for vector observations.
 
-    Its weights are `actor.<layer>.weight` (outputs x inputs), `actor.<layer>.bias`, the same under `critic`, and for
-    continuous actions `log_std`, the logarithm of the deviation, which does not depend on the observation.
+    The weights are `actor.<layer>.weight` (outputs x inputs), `actor.<layer>.bias`, and the same under `critic`.
+    Continuous actions add `log_std`, the logarithm of the std, which does not depend on the observation.
     """
 
     observation_size: int
@@ -45,7 +45,7 @@ class MLPPolicy:
         return shapes
 
     def initial_weights(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """Orthogonal weights, small for the actor's last layer so that no action is preferred at first; zero biases."""
+        """Orthogonal weights and zero biases. The actor's last layer is small, so no action is preferred at first."""
         np = require("numpy", "a policy")
         generator = np.random.default_rng(seed)
         last = len(self.hidden)
@@ -60,7 +60,7 @@ class MLPPolicy:
         return weights
 
     def torch_module(self, weights: Mapping[str, Any] | None = None) -> ActorCritic:
-        """The policy as a torch module for training, with these weights or fresh ones."""
+        """The policy as a torch module for training, with these weights or new ones."""
         require("torch", "training a policy")
         from hookline.policies.mlp_torch import ActorCritic
 

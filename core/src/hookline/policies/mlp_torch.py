@@ -18,7 +18,7 @@ __all__ = ["ActorCritic"]
 
 
 class ActorCritic(nn.Module):
-    """The module's parameters go by the names of the specification."""
+    """A module whose parameters have the names of the specification's weights."""
 
     def __init__(self, policy: MLPPolicy, weights: Mapping[str, Any]) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class ActorCritic(nn.Module):
 
     @property
     def specification(self) -> MLPPolicy | None:
-        """What the module computes, as plain data; None for a subclass, which may compute something else."""
+        """The specification of this module. None for a subclass, since it may compute something else."""
         return self.policy if type(self) is ActorCritic else None
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,7 +45,7 @@ def _linear_layers(policy: MLPPolicy, outputs: int) -> nn.ModuleList:
 
 
 def _perceptron(layers: nn.ModuleList, x: Tensor) -> Tensor:
-    # By functions: layers this small are over before a module has been called.
+    # functional.linear, because calling a module takes longer than a layer this small.
     *hidden, last = cast(Iterable[nn.Linear], layers)
     for layer in hidden:
         x = torch.tanh(functional.linear(x, layer.weight, layer.bias))

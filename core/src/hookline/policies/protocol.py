@@ -1,18 +1,18 @@
-"""What a policy must offer. Nothing in Hookline asks for a class of its own: these methods are all there is to it.
+"""The methods that a policy needs. A policy does not have to derive from any class of Hookline.
 
-A policy is given to the trainer as one of two things:
+The trainer takes a policy in one of two forms:
 
-- a torch module. For control it has the methods of `ControlPolicy`, or a `forward(obs)` that returns `(logits, value)`;
-  for text those of `TextPolicy`, or a `forward(tokens)` that returns logits. `hookline.policies.forward_torch` makes
-  the methods from the forward. Of `torch.nn.Module`, `parameters`, `state_dict`, `load_state_dict`, `to`, `train` and
-  `eval` are used; the names in its state dict stay its own.
-- a `PolicySpecification`: plain data that makes such a module, as `MLPPolicy` and `TransformerPolicy` do.
+- a torch module. For control it has the methods of `ControlPolicy`, or a `forward(obs)` that returns `(logits, value)`.
+  For text it has those of `TextPolicy`, or a `forward(tokens)` that returns logits. `hookline.policies.forward_torch`
+  builds the methods from the forward. Of `torch.nn.Module`, Hookline uses `parameters`, `state_dict`,
+  `load_state_dict`, `to`, `train` and `eval`. The state dict may use any names.
+- a `PolicySpecification`: plain data that builds such a module, such as `MLPPolicy` and `TransformerPolicy`.
 
 Two things are optional:
 
-- a JAX forward, for fast rollouts: a specification that is also a `JaxControlPolicy` or a `JaxTextPolicy`. A torch
-  module offers one by an attribute `specification`. Without it an environment is played by torch, step by step;
-  rollouts of text need it.
+- a JAX forward, for fast rollouts. Then the specification is also a `JaxControlPolicy` or a `JaxTextPolicy`. A torch
+  module has its specification in an attribute `specification`. Without a JAX forward, environments are played with
+  torch, step by step. Rollouts of text need one.
 - `gradient_checkpointing_enable()`, for `learner.gradient_checkpointing`.
 """
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Actor",
+    "ActorWeights",
     "ControlPolicy",
     "JaxControlPolicy",
     "JaxTextPolicy",
@@ -42,21 +43,21 @@ __all__ = [
 
 
 class PolicyError(HooklineError, TypeError):
-    """A policy lacks what its lessons need."""
+    """A policy does not fit its lessons."""
 
 
 @runtime_checkable
 class ControlPolicy(Protocol):
-    """A torch module that plays environments. Observations are (rows, size) float32: a Box is flattened to a vector.
+    """A torch module that plays environments. Observations are (rows, size) float32, with a Box flattened.
 
-    Rows are independent of one another and of earlier calls: a policy with a hidden state is not supported.
+    Rows must not depend on one another or on earlier calls. Recurrent policies are not supported.
     """
 
     def act(self, obs: Tensor, *, greedy: bool) -> Tensor:
-        """Choose actions: (rows,) whole numbers for discrete actions, (rows, size) numbers for continuous ones.
+        """Choose actions: (rows,) integers for discrete actions, (rows, size) floats for continuous ones.
 
-        :param greedy: take the likeliest action. Otherwise sample, from torch's global generators: they are seeded
-            before each call, so that a run can be repeated, and put back after it.
+        :param greedy: take the likeliest action. Otherwise sample with torch's global generators. They are seeded
+            before each call, so that a run can be repeated, and restored after it.
         """
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,33 +69,33 @@ class ControlPolicy(Protocol):
 
 @runtime_checkable
 class TextPolicy(Protocol):
-    """A torch module that writes text."""
+    """A torch module that generates text."""
 
     def token_logprobs(self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
         """The log-probability of each token but the first, given those before it: (rows, length - 1).
 
-        :param valid: false where a token is padding, on either side. No other token may depend on it.
-        :param temperature: what the logits of each row are divided by, (rows,); None for the logits as they are.
+        :param valid: false where a token is padding, on either side. No other token may attend to it.
+        :param temperature: the divisor of each row's logits, (rows,). None leaves the logits as they are.
         """
 
 
 @runtime_checkable
 class PolicySpecification(Protocol):
-    """A policy as plain data, hashable and without a framework."""
+    """A policy as plain, hashable data. It needs no framework."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shape of each weight by name."""
 
     def initial_weights(self, seed: int = 0) -> Mapping[str, np.ndarray]:
-        """Fresh weights."""
+        """New weights from a seed."""
 
     def torch_module(self, weights: Mapping[str, Any] | None = None) -> nn.Module:
-        """A module to train whose state dict has these names and shapes."""
+        """A module for training. Its state dict has the names and shapes of `shapes()`."""
 
 
 @runtime_checkable
 class JaxControlPolicy(Protocol):
-    """The optional part of a specification with which whole rollouts of an environment are one compiled function."""
+    """The optional JAX forward of a specification. With it, a whole rollout compiles to one function."""
 
     @property
     def observation_size(self) -> int: ...
@@ -111,7 +112,7 @@ class JaxControlPolicy(Protocol):
 
 @runtime_checkable
 class JaxTextPolicy(Protocol):
-    """The part of a specification with which text is sampled: one pass over the prompts, then token by token."""
+    """The JAX forward of a text specification: one pass over the prompts, then one token at a time."""
 
     @property
     def vocabulary(self) -> int: ...
@@ -123,24 +124,28 @@ class JaxTextPolicy(Protocol):
     def jax_prefill(
         self, weights: Mapping[str, jax.Array], tokens: jax.Array, valid: jax.Array, slots: int
     ) -> tuple[jax.Array, Any]:
-        """Read prompts, padded on the left; returns the next token's logits and a cache of so many slots."""
+        """Read prompts, padded on the left. Returns the next token's logits and a cache with `slots` slots."""
 
     def jax_decode(
         self, weights: Mapping[str, jax.Array], token: jax.Array, position: jax.Array, slot: jax.Array, cache: Any
     ) -> tuple[jax.Array, Any]:
-        """Read one more token of each sequence into `slot`; returns the next token's logits and the new cache."""
+        """Read one more token of each sequence into `slot`. Returns the next token's logits and the new cache."""
+
+
+ActorWeights = Any
+"""Weights in the form that `Actor.load_weights` returns."""
 
 
 class Actor(Protocol):
-    """Plays a policy for the rollout worker, which does not know the framework: arrays in, arrays out.
+    """Plays a policy for the rollout worker, with NumPy arrays as inputs and outputs. It hides the framework.
 
     `JaxActor` plays a specification that has a JAX forward, `TorchActor` any torch module.
     """
 
     policy: Any
-    """What it plays: a specification, or a torch module."""
+    """A specification or a torch module."""
     jax_policy: Any
-    """The specification where its forward can be compiled into a rollout, else None."""
+    """The specification if its JAX forward can be compiled into a rollout, else None."""
 
     def check(self, lesson: str, observation_size: int, actions: Actions) -> None:
         """Raise a `PolicyError` when the policy cannot play this environment.
@@ -148,24 +153,24 @@ class Actor(Protocol):
         :param lesson: the lesson and its environment, for the message.
         """
 
-    def initial_weights(self, seed: int) -> Any:
-        """The weights before any were loaded, in the form that the methods below take."""
+    def initial_weights(self, seed: int) -> ActorWeights:
+        """The weights to start with, in the form that the methods below take."""
 
-    def load_weights(self, weights: Mapping[str, Any]) -> Any:
+    def load_weights(self, weights: Mapping[str, Any]) -> ActorWeights:
         """A copy of weights from any framework, checked by name and shape, in the form that the methods below take."""
 
-    def playing(self, weights: Any, seed: Sequence[int] | None) -> Callable[[np.ndarray], np.ndarray]:
-        """A function from (rows, size) observations to actions, to be called once a step.
+    def playing(self, weights: ActorWeights, seed: Sequence[int] | None) -> Callable[[np.ndarray], np.ndarray]:
+        """A function from (rows, size) observations to actions. Call it once per step.
 
-        :param seed: decides on all that the function samples; None to take the likeliest actions.
+        :param seed: the seed of all sampling. None takes the likeliest actions.
         """
 
     def logprobs_and_values(
-        self, weights: Any, arrays: Mapping[str, np.ndarray], last_obs: np.ndarray
+        self, weights: ActorWeights, arrays: Mapping[str, np.ndarray], last_obs: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """`logprobs`, `values` and `next_values` of a rollout, (steps, copies) each.
+        """`logprobs`, `values` and `next_values` of a rollout, (steps, environments) each.
 
-        `next_values` is the value of what follows a step: zero after an end, and after a cut that of the `final_obs`.
+        `next_values` is the value after a step: zero after termination, that of `final_obs` after truncation.
 
         :param arrays: `obs`, `actions`, `final_obs`, `terminated` and `truncated` of the rollout.
         :param last_obs: the observations after its last step.

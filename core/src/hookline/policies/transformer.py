@@ -1,4 +1,4 @@
-"""`TransformerPolicy`: a small decoder-only transformer, laid out as GPT-2."""
+"""`TransformerPolicy`: a small decoder-only transformer with the architecture of GPT-2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["TransformerPolicy"]
 
 @dataclass(frozen=True)
 class TransformerPolicy:
-    """Learnt positions, layer norm before each half of a block, GELU, and an output tied to the token embedding.
+    """Learned position embeddings, pre-norm blocks, GELU, and output weights tied to the token embedding.
 
-    Matrices are outputs x inputs. `attention.qkv` holds queries, keys and values one after the other.
+    Matrices are outputs x inputs. `attention.qkv` holds queries, keys and values, in this order.
     """
 
     vocabulary: int
@@ -64,7 +64,7 @@ class TransformerPolicy:
         return shapes
 
     def initial_weights(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """GPT-2's: deviation 0.02, less for what is added to the residual stream; norms are one, biases zero."""
+        """GPT-2's initialisation: std 0.02, less for projections into the residual stream. Norms are 1, biases 0."""
         np = require("numpy", "a policy")
         generator = np.random.default_rng(seed)
         weights = {}
@@ -75,12 +75,12 @@ class TransformerPolicy:
                 weights[name] = np.ones(shape, np.float32)
             else:
                 joins_residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
-                deviation = 0.02 / math.sqrt(2 * self.layers) if joins_residual else 0.02
-                weights[name] = generator.normal(0.0, deviation, shape).astype(np.float32)
+                std = 0.02 / math.sqrt(2 * self.layers) if joins_residual else 0.02
+                weights[name] = generator.normal(0.0, std, shape).astype(np.float32)
         return weights
 
     def torch_module(self, weights: Mapping[str, Any] | None = None) -> Transformer:
-        """The policy as a torch module for training, with these weights or fresh ones."""
+        """The policy as a torch module for training, with these weights or new ones."""
         require("torch", "training a policy")
         from hookline.policies.transformer_torch import Transformer
 
@@ -89,7 +89,7 @@ class TransformerPolicy:
     def jax_prefill(
         self, weights: Mapping[str, jax.Array], tokens: jax.Array, valid: jax.Array, slots: int
     ) -> tuple[jax.Array, Cache]:
-        """Read prompts, padded on the left; returns the next token's logits and a cache of so many slots."""
+        """Read prompts, padded on the left. Returns the next token's logits and a cache with `slots` slots."""
         from hookline.policies.transformer_jax import prefill
 
         return prefill(self, weights, tokens, valid, slots)
@@ -97,7 +97,7 @@ class TransformerPolicy:
     def jax_decode(
         self, weights: Mapping[str, jax.Array], token: jax.Array, position: jax.Array, slot: jax.Array, cache: Cache
     ) -> tuple[jax.Array, Cache]:
-        """Read one more token of each sequence into `slot`; returns the next token's logits and the new cache."""
+        """Read one more token of each sequence into `slot`. Returns the next token's logits and the new cache."""
         from hookline.policies.transformer_jax import decode
 
         return decode(self, weights, token, position, slot, cache)

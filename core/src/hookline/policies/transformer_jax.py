@@ -1,4 +1,4 @@
-"""The JAX forward of `TransformerPolicy`, as pure functions: of whole sequences, or of one token and a cache."""
+"""The JAX forward of `TransformerPolicy`, as pure functions on whole sequences or on one token and a cache."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Cache", "decode", "forward", "prefill", "token_logprobs"]
 Weights = Mapping[str, jax.Array]
 
 MASKED = -1e30
-"""Stands for minus infinity among attention scores: a row where nothing is visible stays a number."""
+"""The attention score of a masked token. Minus infinity would make a fully masked row NaN."""
 
 
 class Cache(NamedTuple):
-    """Keys and values of every block, and which slots hold a token that may be seen."""
+    """Keys and values of every block, and which slots are visible to attention."""
 
     keys: tuple[jax.Array, ...]
     values: tuple[jax.Array, ...]
@@ -32,7 +32,7 @@ def forward(
 ) -> jax.Array:
     """Logits of the next token at every position of (batch, length) tokens.
 
-    :param valid: false where a token is padding, which no other token sees and which counts for no position.
+    :param valid: false where a token is padding. No other token attends to it, and it takes up no position.
     """
     valid = jnp.ones(tokens.shape, bool) if valid is None else valid
     x, _, _ = _run_blocks(policy, weights, tokens, valid)
@@ -50,7 +50,7 @@ def token_logprobs(
 def prefill(
     policy: TransformerPolicy, weights: Weights, tokens: jax.Array, valid: jax.Array, slots: int
 ) -> tuple[jax.Array, Cache]:
-    """Read prompts, padded on the left; returns the next token's logits and a cache of so many slots."""
+    """Read prompts, padded on the left. Returns the next token's logits and a cache with `slots` slots."""
     x, keys, values = _run_blocks(policy, weights, tokens, valid)
     room = slots - tokens.shape[1]
     cache = Cache(
@@ -64,7 +64,7 @@ def prefill(
 def decode(
     policy: TransformerPolicy, weights: Weights, token: jax.Array, position: jax.Array, slot: jax.Array, cache: Cache
 ) -> tuple[jax.Array, Cache]:
-    """Read one more token of each sequence into `slot`; returns the next token's logits."""
+    """Read one more token of each sequence into `slot`. Returns the next token's logits and the new cache."""
     batch = token.shape[0]
     visible = cache.visible.at[:, slot].set(True)
     x = weights["token_embedding.weight"][token] + weights["position_embedding.weight"][position]
@@ -77,7 +77,7 @@ def decode(
         values[block] = jax.lax.dynamic_update_slice_in_dim(values[block], v[:, :, None], slot, axis=2)
         scores = jnp.einsum("bhd,bhsd->bhs", q, keys[block]) / math.sqrt(policy.head_width)
         scores = jnp.where(visible[:, None], scores, MASKED)
-        # A softmax whose division comes last, where there are fewer numbers to divide.
+        # The softmax divides after the weighted sum, where there are fewer numbers.
         unnormalised = jnp.exp(scores - scores.max(axis=-1, keepdims=True))
         mixed = jnp.einsum("bhs,bhsd->bhd", unnormalised, values[block]) / unnormalised.sum(axis=-1, keepdims=True)
         x = x + _linear(weights, f"{name}.attention.out", mixed.reshape(batch, policy.width))

@@ -18,7 +18,7 @@ __all__ = ["Transformer"]
 
 
 class Transformer(nn.Module):
-    """The module's parameters go by the names of the specification."""
+    """A module whose parameters have the names of the specification's weights."""
 
     def __init__(self, policy: TransformerPolicy, weights: Mapping[str, Any]) -> None:
         super().__init__()
@@ -32,17 +32,17 @@ class Transformer(nn.Module):
 
     @property
     def specification(self) -> TransformerPolicy | None:
-        """What the module computes, as plain data; None for a subclass, which may compute something else."""
+        """The specification of this module. None for a subclass, since it may compute something else."""
         return self.policy if type(self) is Transformer else None
 
     def gradient_checkpointing_enable(self) -> None:
-        """Recompute each block's activations in the backward pass rather than keep them."""
+        """Recompute each block's activations in the backward pass instead of keeping them."""
         self._checkpoints_gradients = True
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         """Logits of the next token at every position of (batch, length) tokens.
 
-        :param valid: false where a token is padding, which no other token sees and which counts for no position.
+        :param valid: false where a token is padding. No other token attends to it, and it takes up no position.
         """
         length = tokens.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()
@@ -51,7 +51,7 @@ class Transformer(nn.Module):
             visible = causal
         else:
             positions = (valid.long().cumsum(1) - 1).clamp(min=0)
-            # Padding sees itself: a softmax over nothing is not a number.
+            # Padding attends to itself, since a softmax over an empty row is NaN.
             itself = torch.eye(length, dtype=torch.bool, device=tokens.device)
             visible = ((causal & valid[:, None, :]) | itself)[:, None]
         x = self.token_embedding(tokens) + self.position_embedding(positions)
@@ -66,7 +66,7 @@ class Transformer(nn.Module):
     def token_logprobs(self, tokens: Tensor, valid: Tensor | None = None, temperature: Tensor | None = None) -> Tensor:
         """The log-probability of each token but the first, given those before it: (batch, length - 1).
 
-        :param temperature: what the logits of each sequence are divided by, (batch,).
+        :param temperature: the divisor of each sequence's logits, (batch,).
         """
         return next_token_logprobs(self(tokens, valid), tokens, temperature)
 

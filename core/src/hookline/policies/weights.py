@@ -1,8 +1,7 @@
-"""Weights on their way between frameworks: flat dictionaries of arrays, checked by name and shape on arrival.
+"""Passes weights between frameworks as flat dictionaries of arrays, checked by name and shape.
 
-Whatever can say where its memory is (DLPack) or is NumPy already is read without a framework's help, so that the
-rollout worker takes the trainer's tensors without importing torch. What arrives is copied once: the trainer goes on
-updating its own tensors in place, while JAX may still be reading.
+Arrays are read with NumPy or DLPack, so the rollout worker reads the trainer's tensors without importing torch. Weights
+are copied once, because the trainer updates its own tensors in place while JAX may still be reading.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class WeightsError(HooklineError, ValueError):
-    """Weights do not fit the policy they are meant for."""
+    """Weights do not fit the policy."""
 
 
 def check_weights(weights: Mapping[str, Any], shapes: Shapes) -> None:
@@ -42,13 +41,13 @@ def check_weights(weights: Mapping[str, Any], shapes: Shapes) -> None:
 
 
 def to_numpy(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The weights as NumPy arrays of their own memory, from torch, JAX, MLX or NumPy."""
+    """Copies the weights to NumPy arrays, from torch, JAX, MLX or NumPy."""
     np = require("numpy", "handing over weights")
     return {name: np.array(_readable(np, value)) for name, value in weights.items()}
 
 
 def _readable(np: Any, value: Any) -> Any:
-    # A torch parameter refuses DLPack while it wants a gradient; `detach` is all it takes, and needs no torch here.
+    # A torch parameter that requires a gradient does not support DLPack, so it is detached. This needs no torch import.
     value = value.detach() if hasattr(value, "detach") else value
     value = value.cpu() if hasattr(value, "cpu") else value
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
@@ -57,10 +56,9 @@ def _readable(np: Any, value: Any) -> Any:
 
 
 def to_jax(weights: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """The weights as JAX arrays of their own memory, committed to JAX's first device.
+    """Copies the weights to JAX arrays, committed to JAX's first device.
 
-    All weights are committed, those that a worker starts with too: jit compiles once more for arrays that differ
-    in nothing but that.
+    A worker's initial weights are committed too, because jit compiles separately for committed and uncommitted arrays.
     """
     framework = require("jax", "a rollout worker")
     arrays: dict[str, jax.Array] = framework.device_put(to_numpy(weights), framework.devices()[0])
@@ -68,7 +66,7 @@ def to_jax(weights: Mapping[str, Any]) -> dict[str, jax.Array]:
 
 
 def fingerprint(module: nn.Module) -> str:
-    """A hash of a torch module's weights: the same for the same weights, and for no others."""
+    """A hash of a torch module's weights."""
     import torch
 
     digest = hashlib.sha256()
@@ -79,7 +77,7 @@ def fingerprint(module: nn.Module) -> str:
 
 
 def load_into_module(module: nn.Module, shapes: Shapes, weights: Mapping[str, Any]) -> None:
-    """Copy weights into a torch module whose parameters go by the same names."""
+    """Copy weights into a torch module whose parameters have the same names."""
     import torch
 
     check_weights(weights, shapes)

@@ -1,10 +1,10 @@
-"""The rollout worker: it samples a lesson from a curriculum, plays it with the current weights, and announces it.
+"""The rollout worker samples a lesson from a curriculum, plays it with the current weights, and emits events.
 
     worker = RolloutWorker(RolloutWorkerConfig())       # a small CartPole worker
     worker.run(steps=100)
     rollouts = worker.take_rollouts()
 
-Importing this package imports no framework; a worker imports JAX when it is made, and never torch.
+Importing this package imports no framework. Creating a worker imports JAX, but never torch.
 """
 
 from hookline.rollout.config import RolloutWorkerConfig, SamplingConfig

@@ -1,4 +1,4 @@
-"""Rollouts that wait for a trainer, without those that have waited too long."""
+"""`RolloutBuffer`: a queue of rollouts for the trainer, without stale ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["RolloutBuffer"]
 
 
 class RolloutBuffer:
-    """Keeps rollouts in order. What it drops it counts.
+    """Keeps rollouts in order, and counts those that it drops.
 
-    :param max_staleness: how many versions the weights may have moved on since a rollout was made; None for any.
-    :param capacity: how many rollouts may wait; the oldest make room.
+    :param max_staleness: how many versions a rollout's weights may be behind the current ones. None for no limit.
+    :param capacity: how many rollouts it holds. When it is full, the oldest is dropped.
     """
 
     def __init__(self, max_staleness: int | None, capacity: int) -> None:
@@ -21,9 +21,9 @@ class RolloutBuffer:
         self._capacity = capacity
         self._waiting: deque[Rollout] = deque()
         self.dropped_stale = 0
-        """Rollouts that were dropped because their weights were too old."""
+        """Rollouts dropped because their weights were too old."""
         self.dropped_full = 0
-        """Rollouts that were dropped to make room for newer ones."""
+        """Rollouts dropped because the buffer was full."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -35,7 +35,7 @@ class RolloutBuffer:
         self._waiting.append(rollout)
 
     def drop_stale(self, current_version: int) -> None:
-        """Drop what weights of this version make too old."""
+        """Drop the rollouts that are too old for weights of this version."""
         if self._max_staleness is None:
             return
         fresh = [r for r in self._waiting if current_version - r.weights_version <= self._max_staleness]
@@ -43,7 +43,7 @@ class RolloutBuffer:
         self._waiting = deque(fresh)
 
     def take(self) -> list[Rollout]:
-        """All that wait, oldest first."""
+        """Remove and return all rollouts, oldest first."""
         taken = list(self._waiting)
         self._waiting.clear()
         return taken

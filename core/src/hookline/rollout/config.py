@@ -1,4 +1,4 @@
-"""`RolloutWorkerConfig`: all that a worker is built from, as plain data."""
+"""`RolloutWorkerConfig`: the settings of a rollout worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from hookline.policies.protocol import PolicySpecification
 from hookline.rollout.curriculum import CurriculumConfig
 from hookline.rollout.errors import RolloutError
-from hookline.rollout.text.task import CharacterTokenizer
+from hookline.rollout.text.problems import CharacterTokenizer
 
 __all__ = ["RolloutWorkerConfig", "SamplingConfig", "check_config"]
 
@@ -19,39 +19,39 @@ class SamplingConfig:
 
     samples_per_prompt: int = 1
     temperature: float = 1.0
-    """What logits are divided by before a token is sampled. 0 takes the likeliest token, in evaluations only."""
+    """The divisor of the logits. 0 takes the likeliest token, and is used in evaluations only."""
     top_k: int | None = None
-    """Sample among the so many likeliest tokens only; None for all."""
+    """Sample from this many of the likeliest tokens. None for all."""
     top_p: float | None = None
-    """Of those, among the fewest whose probabilities add up to at least so much; None for all."""
+    """Of those, sample from the fewest tokens whose probabilities add up to at least this. None for all."""
 
 
 @dataclass
 class RolloutWorkerConfig:
-    """A small CartPole worker, unless said otherwise."""
+    """The settings of a worker. The defaults make a small CartPole worker."""
 
     curriculum_config: CurriculumConfig = field(default_factory=CurriculumConfig)
     policy: PolicySpecification | None = None
-    """None for one that suits the first lesson."""
+    """None for the default policy of the first lesson."""
     num_environments: int = 8
-    """Copies of an environment that are played side by side; for text, prompts in a rollout."""
+    """Environments that are played in parallel. For text, the number of prompts in a rollout."""
     steps_per_rollout: int = 128
-    """Steps in each copy of an environment."""
+    """Steps in each environment."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     tokenizer: CharacterTokenizer = field(default_factory=CharacterTokenizer)
     max_staleness: int | None = None
-    """Rollouts made by weights more than so many versions old are dropped; None keeps all."""
+    """Rollouts whose weights are more versions behind than this are dropped. None keeps all."""
     max_waiting: int = 64
-    """How many rollouts may wait to be taken; the oldest make room."""
+    """How many rollouts wait for `take_rollouts`. When there are more, the oldest is dropped."""
     seed: int = 0
     worker_index: int = 0
-    """This worker among its like. Only worker 0 evaluates."""
+    """The index of this worker. Only worker 0 evaluates."""
     compilation_cache: Path | None = None
-    """A folder where JAX keeps what it compiled, for the next process."""
+    """The folder of JAX's compilation cache, which later processes use again."""
 
 
 def check_config(config: RolloutWorkerConfig) -> None:
-    """Raise an error that lists every number that makes no sense."""
+    """Raise an error that lists every value out of range."""
     at_least_one = {
         "num_environments": config.num_environments,
         "steps_per_rollout": config.steps_per_rollout,

@@ -1,4 +1,4 @@
-"""`Curriculum`: lessons with dependencies, which unlock, graduate and reach plateaus."""
+"""`Curriculum`: tracks the success of lessons, and unlocks and graduates them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["Curriculum", "CurriculumConfig", "Lesson", "Standing"]
 
 @dataclass
 class Lesson:
-    """Something to be learnt: an environment, and when it counts as learnt."""
+    """An environment to learn, and when it counts as learned."""
 
     lesson_id: str = "cartpole"
     environment: Any = "CartPole-v1"
-    """A name (`CartPole-v1`, any Gymnasium id, `gymnax:NAME`), a function that makes a Gymnasium environment, a
+    """A name (`CartPole-v1`, any Gymnasium id, `gymnax:NAME`), a function that returns a Gymnasium environment, a
     `JaxEnvironment`, or a `TextTask`."""
     dependencies: dict[str, float] = field(default_factory=dict)
-    """The success that other lessons must have reached, and levelled off at, before this one is unlocked."""
+    """The success rate at which each of these other lessons must level off before this one is unlocked."""
     success_above: float = 0.0
     """An episode is a success when its reward is greater than this."""
     stop_threshold: float = 0.95
-    """The success in evaluation at which the lesson graduates."""
+    """The success rate in evaluation at which the lesson graduates."""
     plateau_window: int = 20
-    """How many rollouts tell whether success has levelled off."""
+    """The number of rollouts that decide whether success has levelled off."""
     plateau_tolerance: float = 0.02
-    """How far success may differ between the halves of the window and still count as level."""
+    """The largest difference in success between the halves of the window that counts as level."""
     max_episode_steps: int | None = None
-    """Cut longer episodes short, besides any limit that the environment has of its own."""
+    """Truncate longer episodes, in addition to any limit of the environment."""
     category: str | None = None
-    """What the lesson is counted under in evaluations, besides its own name."""
+    """The group whose evaluation scores include this lesson."""
 
 
 def _cartpole() -> list[Lesson]:
@@ -47,17 +47,17 @@ class CurriculumConfig:
 
     lessons: list[Lesson] = field(default_factory=_cartpole)
     smoothing: float = 0.9
-    """How much of the moving average of success each new rollout leaves as it was."""
+    """The decay of the moving average of success, per rollout."""
     sampling_floor: float = 0.1
-    """The least weight of a lesson, beside 1 for a lesson learnt by half."""
+    """The smallest sampling weight of a lesson. A lesson with success 0.5 has weight 1."""
     micro_eval_frequency: int | None = 10
-    """Rollouts between two glances at the current lesson; None for none."""
+    """Rollouts between two micro evaluations of the current lesson. None for none."""
     micro_eval_n_examples: int = 8
     eval_frequency: int | None = 100
-    """Rollouts between two evaluations of all lessons; None for none."""
+    """Rollouts between two evaluations of all lessons. None for none."""
     eval_n_examples: int = 64
     heeds_evaluations: bool = True
-    """Let the scores of full evaluations by others, such as the evaluation plugin's, graduate lessons too."""
+    """Let full evaluations by plugins, such as the evaluation plugin, graduate lessons too."""
 
 
 Change = Literal["unlocked", "graduated"]
@@ -65,20 +65,20 @@ Change = Literal["unlocked", "graduated"]
 
 @dataclass
 class Standing:
-    """How a lesson stands."""
+    """The progress of a lesson."""
 
     unlocked: bool = False
     graduated: bool = False
     success: float | None = None
-    """The moving average of the share of successes in training; None before the first episode."""
+    """The moving average of the success rate in training. None before the first episode."""
     history: list[float] = field(default_factory=list)
-    """The latest values of `success`, as many as the lesson's window."""
+    """The latest values of `success`, up to the lesson's `plateau_window`."""
     evaluated_success: float | None = None
-    """The share of successes in the latest evaluation of all lessons; None before the first."""
+    """The success rate in the latest evaluation of all lessons. None before the first."""
 
 
 class Curriculum:
-    """Keeps the standing of each lesson, from the rewards it is told of. It draws no random numbers itself."""
+    """Keeps the standing of each lesson from recorded rewards. It uses no rng."""
 
     def __init__(self, config: CurriculumConfig) -> None:
         self.config = config
@@ -90,15 +90,15 @@ class Curriculum:
 
     @property
     def is_complete(self) -> bool:
-        """All lessons have graduated: there is nothing left to learn."""
+        """Whether all lessons have graduated."""
         return all(standing.graduated for standing in self.standings.values())
 
     def success_of(self, lesson_id: str) -> float:
-        """The moving average of success in training, 0 before the first episode."""
+        """The moving average of the success rate in training, 0 before the first episode."""
         return self._standing(lesson_id).success or 0.0
 
     def sampling_weights(self) -> dict[str, float]:
-        """The probability of each lesson that is being learnt: greatest for the half-learnt, and for none too small."""
+        """The sampling probability of each unlocked lesson that has not graduated. It peaks at a success of 0.5."""
         weights = {}
         for name, standing in self.standings.items():
             if standing.unlocked and not standing.graduated:
@@ -108,7 +108,10 @@ class Curriculum:
         return {name: weight / total for name, weight in weights.items()}
 
     def sample(self, uniform: float) -> str:
-        """The lesson that a number drawn from 0..1 falls on."""
+        """Sample a lesson.
+
+        :param uniform: a random number from 0..1.
+        """
         weights = self.sampling_weights()
         if not weights:
             raise CurriculumError("all lessons have graduated: the run is complete")
@@ -116,10 +119,10 @@ class Curriculum:
             uniform -= weight
             if uniform < 0:
                 return name
-        return next(reversed(weights))  # what rounding left over
+        return next(reversed(weights))  # rounding errors may leave a remainder
 
     def record_training(self, lesson_id: str, rewards: Iterable[float | None]) -> None:
-        """Take note of the rewards of a rollout's episodes. Those that are None say nothing."""
+        """Record the rewards of a rollout's episodes. None is ignored."""
         standing, lesson = self._standing(lesson_id), self.lessons[lesson_id]
         share = _share_of_successes(lesson, rewards)
         if share is None:
@@ -129,17 +132,17 @@ class Curriculum:
         standing.history = [*standing.history, standing.success][-lesson.plateau_window :]
 
     def record_evaluation(self, lesson_id: str, rewards: Iterable[float | None]) -> None:
-        """Take note of the rewards of an evaluation."""
+        """Record the rewards of an evaluation. None is ignored."""
         share = _share_of_successes(self.lessons[self._known(lesson_id)], rewards)
         if share is not None:
             self.record_success_rate(lesson_id, share)
 
     def record_success_rate(self, lesson_id: str, rate: float) -> None:
-        """Take note of the share of successes in an evaluation made elsewhere."""
+        """Record the success rate of an evaluation."""
         self._standing(lesson_id).evaluated_success = rate
 
     def has_levelled_off(self, lesson_id: str) -> bool:
-        """Whether success in training no longer changes, over a full window."""
+        """Whether success in training has stopped changing over a full window."""
         standing, lesson = self._standing(lesson_id), self.lessons[lesson_id]
         if len(standing.history) < lesson.plateau_window:
             return False
@@ -148,7 +151,7 @@ class Curriculum:
         return abs(sum(later) - sum(earlier)) / half <= lesson.plateau_tolerance
 
     def update(self) -> dict[str, Change]:
-        """Unlock and graduate lessons; returns what became of each that changed."""
+        """Unlock and graduate lessons. Returns the lessons that changed."""
         changes: dict[str, Change] = {}
         for name, lesson in self.lessons.items():
             standing = self.standings[name]
@@ -162,7 +165,7 @@ class Curriculum:
 
     def _is_met(self, dependency: str, threshold: float) -> bool:
         standing = self.standings[dependency]
-        # A lesson that has graduated is not played any more, and will get no better.
+        # A graduated lesson is no longer played, so its success no longer changes.
         return standing.graduated or (self.success_of(dependency) >= threshold and self.has_levelled_off(dependency))
 
     def _is_learnt(self, lesson_id: str) -> bool:
@@ -179,11 +182,11 @@ class Curriculum:
         return lesson_id
 
     def state_dict(self) -> dict[str, Any]:
-        """All standings, as JSON can hold them."""
+        """All standings, as JSON-compatible data."""
         return {name: asdict(standing) for name, standing in self.standings.items()}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on from saved standings. Lessons that are new since then begin at the beginning."""
+        """Restore saved standings. Lessons that were not saved keep theirs."""
         restored = {self._known(name): Standing(**standing) for name, standing in state.items()}
         self.standings.update(restored)
 
@@ -211,7 +214,8 @@ def _check_dependencies(lessons: Mapping[str, Lesson]) -> None:
         for dependency in lesson.dependencies:
             if dependency not in lessons:
                 raise CurriculumError(
-                    f"lesson {name!r} depends on {dependency!r}, which is no lesson{did_you_mean(dependency, lessons)}"
+                    f"lesson {name!r} depends on {dependency!r}, which is not a lesson"
+                    f"{did_you_mean(dependency, lessons)}"
                 )
     done: set[str] = set()
     for name in lessons:
@@ -222,7 +226,7 @@ def _check_for_cycle(name: str, lessons: Mapping[str, Lesson], path: tuple[str, 
     if name in path:
         cycle = (*path[path.index(name) :], name)
         raise CurriculumError(
-            "lessons depend on each other in a circle: " + ", ".join(f"{a!r} on {b!r}" for a, b in pairwise(cycle))
+            "lessons depend on each other in a cycle: " + ", ".join(f"{a!r} on {b!r}" for a, b in pairwise(cycle))
         )
     if name not in done:
         for dependency in lessons[name].dependencies:

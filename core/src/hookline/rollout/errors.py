@@ -1,4 +1,4 @@
-"""What can go wrong in a rollout. Every message names the lesson, and the environment or episode where there is one."""
+"""Errors of rollouts. Messages name the lesson, and the environment or episode if there is one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class RolloutError(HooklineError):
 
 
 class LessonError(RolloutError):
-    """An environment or a checker failed, or gave what is no reward."""
+    """An environment or a checker failed, or returned an invalid value."""
 
 
 class CurriculumError(RolloutError, ValueError):
-    """Lessons do not make a curriculum."""
+    """The lessons of a curriculum are invalid."""
 
 
 class UnknownEnvironmentError(RolloutError, LookupError):
-    """Nothing goes by the name of an environment."""
+    """There is no environment of this name."""
 
 
 class UnsupportedSpaceError(RolloutError, TypeError):
-    """A policy cannot act or see in an environment's spaces."""
+    """An observation or action space is not supported."""

@@ -1,4 +1,4 @@
-"""Random keys: every use of randomness in a step has a key that no other has."""
+"""JAX rng keys. Every use of randomness in a step has its own key."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["StepChance", "chance_of_step", "key_for", "key_of_step", "seed_of"]
+__all__ = ["StepKeys", "key_for", "key_of_step", "keys_of_step", "seed_of"]
 
 
 def key_for(key: Any, name: str) -> Any:
-    """The key that belongs to `name`, from a key that belongs to many. No key stays none."""
+    """Derive the key for `name`. None stays None."""
     return None if key is None else _folding()(key, zlib.crc32(name.encode()))
 
 
 def key_of_step(key: Any, step: int) -> Any:
-    """The key of one step, from the key of a worker."""
+    """Derive the key of one step from a worker's key."""
     return _folding()(key, step)
 
 
 def seed_of(key: Any) -> list[int]:
-    """The key as plain numbers, for generators of other frameworks."""
+    """The key as integers, to seed the rng of another framework."""
     import jax
 
     words: list[int] = jax.random.key_data(key).tolist()
@@ -30,7 +30,7 @@ def seed_of(key: Any) -> list[int]:
 
 @cache
 def _folding() -> Callable[[Any, int], Any]:
-    """JAX's `fold_in`, imported when the first key is. Outside of jit it would be dispatched operation by operation."""
+    """JAX's `fold_in`, jitted because it is slow when its operations are dispatched one by one."""
     import jax
     import numpy as np
 
@@ -38,33 +38,33 @@ def _folding() -> Callable[[Any, int], Any]:
     return lambda key, number: fold_in(key, np.uint32(number))
 
 
-class StepChance(NamedTuple):
-    """What a step draws on, each independent of the others."""
+class StepKeys(NamedTuple):
+    """The independent random inputs of one step."""
 
     lesson: Any
-    """A number from 0..1 that decides on the lesson."""
+    """A uniform number from 0..1 that selects the lesson."""
     rollout: Any
-    """The key of the rollout itself."""
+    """The key of the rollout."""
     on_rollout_start: Any
-    """The key that plugins are given before the rollout."""
+    """The key in the context of `on_rollout_start`."""
     on_rollout_end: Any
-    """The key that plugins are given after it."""
+    """The key in the context of `on_rollout_end`."""
 
 
-def chance_of_step(key: Any, step: int) -> StepChance:
-    """What belongs to one step of the worker with this key."""
+def keys_of_step(key: Any, step: int) -> StepKeys:
+    """The random inputs of one step, from a worker's key."""
     return _drawing()(key, step)
 
 
 @cache
-def _drawing() -> Callable[[Any, int], StepChance]:
+def _drawing() -> Callable[[Any, int], StepKeys]:
     import jax
     import numpy as np
 
     @jax.jit
-    def draw(key: Any, step: Any) -> StepChance:
+    def draw(key: Any, step: Any) -> StepKeys:
         of_step = jax.random.fold_in(key, step)
-        keys = StepChance(*(jax.random.fold_in(of_step, zlib.crc32(name.encode())) for name in StepChance._fields))
+        keys = StepKeys(*(jax.random.fold_in(of_step, zlib.crc32(name.encode())) for name in StepKeys._fields))
         return keys._replace(lesson=jax.random.uniform(keys.lesson))
 
     return lambda key, step: draw(key, np.uint32(step))

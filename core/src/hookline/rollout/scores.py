@@ -1,20 +1,20 @@
-"""What evaluations say of lessons and categories, as numbers by name. All names of scores are made here:
+"""The scores of an evaluation, by name:
 
     KIND/LESSON/SCORE               one lesson
     KIND_category/CATEGORY/SCORE    the lessons of one category together, in an evaluation of all lessons
     KIND/SCORE                      all lessons together, in an evaluation of all lessons
 
-KIND is `eval` for a full evaluation and `micro_eval` for a micro evaluation, by the evaluation plugin as by the rollout
-worker, or the `eval_type` that a worker's evaluation was given, such as `warm_start`. The scores are
+KIND is `eval` for a full evaluation and `micro_eval` for a micro evaluation. The worker's `evaluate(eval_type=...)` can
+replace it, for example with `warm_start`. The scores are
 
-    mean_reward         over problems, each with the mean of its samples; a control episode is a problem of its own
+    mean_reward         over problems, each with the mean of its samples; each control episode counts as a problem
     standard_error      of that mean, where there are two problems or more
     success_rate        the share of samples whose reward is above the lesson's `success_above`
     pass@1, pass@k      text lessons: the probability that one of k samples is a success
     episodes            how many were played
-    not_applicable      how many of them no checker could judge; they are left out of the rest
+    not_applicable      how many of them have no reward; the other scores leave them out
 
-Where no episode could be judged there is no rate and no mean, rather than a zero.
+If no episode has a reward, the scores have no mean and no rate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUCCESS_RATE = "success_rate"
 
 
 class LessonScores(dict[str, float]):
-    """The scores of one lesson by name, and the episodes that they are of."""
+    """The scores of one lesson by name, with its episodes."""
 
     def __init__(self, episodes: Sequence[Episode], success_above: float, pass_at: Sequence[int] = ()) -> None:
         self.problems = list(_problems(episodes, success_above))
@@ -50,9 +50,8 @@ def score_evaluation(
 ) -> dict[str, float]:
     """All scores of an evaluation by name.
 
-    :param evaluated: the scores of each lesson. Those that are no `LessonScores` stand as they are, and count in no
-        category.
-    :param kind: what their names begin with; None for the request's.
+    :param evaluated: the scores of each lesson. Plain mappings are kept as they are, and count in no category.
+    :param kind: the first part of the names. None for the request's kind.
     """
     kind = kind or ("eval" if request.kind == "full" else "micro_eval")
     scores = {f"{kind}/{name}": own for name, own in evaluated.items()}
@@ -68,16 +67,16 @@ def score_evaluation(
 
 
 def success_rates(scores: Mapping[str, float], lessons: Iterable[str], kind: str = "eval") -> dict[str, float]:
-    """What the scores of an evaluation say of the success of these lessons; nothing of those not in it."""
+    """The success rates of those of these lessons that were evaluated."""
     names = {name: f"{kind}/{name}/{SUCCESS_RATE}" for name in lessons}
     return {lesson: scores[name] for lesson, name in names.items() if name in scores}
 
 
 def pass_at_k(samples: int, successes: int, k: int) -> float:
-    """The probability that among k of these samples, drawn without replacement, there is a success.
+    """The probability that k of these samples, drawn without replacement, include a success.
 
-    The mean of it over problems is an unbiased estimate of the chance that one of k new samples is a success; the
-    share of problems with a success among k samples would be one too, but with more noise.
+    Its mean over problems is an unbiased estimate of the probability that k new samples include a success. Counting
+    the problems with a success among k samples is unbiased too, but has more variance.
     """
     return 1.0 - math.comb(samples - successes, k) / math.comb(samples, k)
 
@@ -86,7 +85,7 @@ class _Problem(NamedTuple):
     """The samples of one problem, or a single control episode."""
 
     rewards: list[float]
-    """Of the samples that could be judged."""
+    """The rewards of the samples that have one."""
     successes: int
     episodes: int
     is_text: bool
@@ -121,11 +120,11 @@ def _score(problems: Sequence[_Problem], pass_at: Sequence[int]) -> dict[str, fl
         scores["standard_error"] = math.sqrt(variance / len(means))
     scores[SUCCESS_RATE] = sum(problem.successes for problem in judged) / samples
     for k in sorted({1, *pass_at}):
-        chances = [
+        estimates = [
             pass_at_k(len(problem.rewards), problem.successes, k)
             for problem in judged
             if problem.is_text and len(problem.rewards) >= k
         ]
-        if chances:
-            scores[f"pass@{k}"] = sum(chances) / len(chances)
+        if estimates:
+            scores[f"pass@{k}"] = sum(estimates) / len(estimates)
     return scores

@@ -1,4 +1,4 @@
-"""`Tracker`: numbers that hooks note down with a worker until the driver, which owns all sinks, takes them."""
+"""`Tracker`: holds the metrics that hooks log on a worker until they are collected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Entry:
 
 
 class Tracker:
-    """Keeps what was logged since it was last drained; the latest entries where it is not drained."""
+    """Keeps the metrics logged since the last `drain`, up to `capacity` entries."""
 
     def __init__(self, capacity: int = 10_000) -> None:
         self._entries: deque[Entry] = deque(maxlen=capacity)
@@ -37,16 +37,16 @@ class Tracker:
         self.latest.update(metrics)
 
     def drain(self) -> list[Entry]:
-        """The entries that were not taken yet."""
+        """Remove and return all entries."""
         entries = list(self._entries)
         self._entries.clear()
         return entries
 
 
 class TrackedNumbers:
-    """A tracker as a plugin: what was logged since the last report is among the numbers of the next.
+    """A plugin that reports a tracker's metrics in `collect_metrics`.
 
-    Scores of evaluations are not: they are in the state, where the metrics plugin finds them.
+    It leaves out evaluation scores, which the metrics plugin reads from the state.
     """
 
     def __init__(self, tracker: Tracker) -> None:
@@ -57,7 +57,7 @@ class TrackedNumbers:
     def collect_metrics(self, state: TrainerState) -> Mapping[str, Any]:
         moment = state.epoch, state.step
         logged = {name: value for entry in self._tracker.drain() for name, value in entry.metrics.items()}
-        # Several may gather the numbers of one moment, and all are told the same.
+        # Several plugins may collect at the same step, and all must get the same numbers.
         before = self._reported[1] if moment == self._reported[0] else {}
         numbers = {name: value for name, value in logged.items() if name not in state.eval_scores}
         self._reported = moment, {**before, **numbers}

@@ -1,4 +1,4 @@
-"""`RolloutWorker`: samples lessons, plays them with the current weights, and announces every moment of it."""
+"""`RolloutWorker`: samples lessons, plays them with the current weights, and emits events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hookline.plugin_manager.registry import collect_registered
 from hookline.rollout.buffer import RolloutBuffer
 from hookline.rollout.config import RolloutWorkerConfig, check_config
 from hookline.rollout.curriculum import Curriculum
-from hookline.rollout.rng import chance_of_step, key_for, key_of_step
+from hookline.rollout.rng import key_for, key_of_step, keys_of_step
 from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
 from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, HookContext, Rollout, TrainerState
@@ -28,10 +28,10 @@ __all__ = ["RolloutWorker"]
 
 
 class RolloutWorker:
-    """Makes rollouts. All that listens to it does so through `plugins`, which the trainer may share.
+    """Makes rollouts and evaluations.
 
-    :param plugins: where its events go; one of its own when there is none to share.
-    :param run_state: the run that evaluations belong to, when there is a trainer.
+    :param plugins: the plugin manager that receives the events, such as the trainer's. None for a new one.
+    :param run_state: the trainer's state, for evaluation events. None for a new one.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RolloutWorker:
             self.register_hook(hook)
 
     def _build_runners(self) -> dict[str, Runner]:
-        from hookline.rollout.runners.build import build_runner
+        from hookline.rollout.runners.runner import build_runner
 
         registered = collect_registered(self.plugins, "register_environments", "an environment")
         found = {name: own.value for name, own in registered.items()}
@@ -83,7 +83,7 @@ class RolloutWorker:
     # -- the policy -----------------------------------------------------------------------------------------------
 
     def use_actor(self, actor: Actor) -> None:
-        """Play all lessons with this actor, and with its initial weights until others come."""
+        """Play all lessons with this actor, starting from its initial weights."""
         for runner in self._runners.values():
             runner.use_actor(actor)
         self._actor = actor
@@ -91,26 +91,26 @@ class RolloutWorker:
 
     @property
     def policy(self) -> Any:
-        """What is played: a specification, or a torch module."""
+        """The policy of all lessons: a specification or a torch module."""
         return self._actor.policy
 
     @property
     def plays_text(self) -> bool:
-        """Whether the lessons are of text. One policy plays all of them, so that they are all of one kind."""
+        """Whether the lessons are text lessons. One policy plays all lessons, so they are all of one kind."""
         return next(iter(self._runners.values())).plays_text
 
     # -- hooks in the class style ---------------------------------------------------------------------------------
 
     def register_hook(self, hook: Hook) -> None:
-        """Have a hook asked after every rollout, from the next one on."""
+        """Call a hook after every rollout, from the next one on."""
         self._hooks.register_hook(hook)
 
     def unregister_hook(self, hook: Hook) -> bool:
-        """Ask a hook no more; says whether it was registered."""
+        """Remove a hook. Returns whether it was registered."""
         return self._hooks.unregister_hook(hook)
 
     def clear_hooks(self) -> None:
-        """Remove all hooks, those for evaluation too. Plugins stay."""
+        """Remove all hooks, including those for evaluation. Plugins stay."""
         self._hooks.clear_hooks()
 
     def get_hooks(self) -> list[Hook]:
@@ -121,11 +121,11 @@ class RolloutWorker:
 
     @property
     def is_complete(self) -> bool:
-        """All lessons have graduated."""
+        """Whether all lessons have graduated."""
         return self.curriculum.is_complete
 
     def run(self, steps: int | None = None) -> None:
-        """Make so many rollouts, or go on until all lessons have graduated. They wait in `take_rollouts`."""
+        """Make rollouts for `take_rollouts`, until all lessons have graduated or `steps` are made."""
         was_running = self._running
         self.start()
         try:
@@ -140,51 +140,51 @@ class RolloutWorker:
     def rollout(self) -> Rollout:
         """Make one rollout and return it."""
         self.start()
-        chance = chance_of_step(self._key, self.step)
-        lesson_id = self.lesson_id = self.curriculum.sample(float(chance.lesson))
-        context = self._lesson_context(chance.on_rollout_start, lesson_id)
+        keys = keys_of_step(self._key, self.step)
+        lesson_id = self.lesson_id = self.curriculum.sample(float(keys.lesson))
+        context = self._lesson_context(keys.on_rollout_start, lesson_id)
         self.plugins.emit.on_rollout_start(context=context)
-        rollout = self._runners[lesson_id].rollout(self._weights, chance.rollout, self.weights_version)
+        rollout = self._runners[lesson_id].rollout(self._weights, keys.rollout, self.weights_version)
         self.step += 1
         if "mean_reward" in rollout.stats:
             self._last_rewards[lesson_id] = rollout.stats["mean_reward"]
         self.curriculum.record_training(lesson_id, [episode.reward for episode in rollout.episodes])
         self.tracker.log({f"rollout/{lesson_id}/{name}": v for name, v in rollout.stats.items()}, step=self.step)
         self._update_curriculum()
-        context = self._lesson_context(chance.on_rollout_end, lesson_id, rollout.stats)
-        context.metadata[RESULTS] = {}  # also for hooks in the background, whose copy of the metadata has it too
+        context = self._lesson_context(keys.on_rollout_end, lesson_id, rollout.stats)
+        context.metadata[RESULTS] = {}  # set before the event, so that background hooks have it in their copy
         self.plugins.emit.on_rollout_end(context=context, rollout=rollout)
         return rollout
 
     def take_rollouts(self) -> list[Rollout]:
-        """The rollouts of `run` that were not taken yet, oldest first, without those that are too stale."""
+        """Remove and return the rollouts of `run`, oldest first, without stale ones."""
         return self._buffer.take()
 
     @property
     def dropped_rollouts(self) -> int:
-        """How many rollouts were dropped because their weights were too old."""
+        """The number of rollouts dropped because their weights were too old."""
         return self._buffer.dropped_stale
 
     @property
     def overflowed_rollouts(self) -> int:
-        """How many rollouts were dropped because they were not taken in time."""
+        """The number of rollouts dropped because more than `max_waiting` were waiting."""
         return self._buffer.dropped_full
 
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        """Take new weights, as torch, JAX or NumPy arrays by name. Rollouts that they make too old are dropped."""
+        """Load new weights, as torch, JAX or NumPy arrays by name. Rollouts that become stale are dropped."""
         self._weights = self._actor.load_weights(weights)
         self.weights_version = version
         self._buffer.drop_stale(version)
         self.plugins.emit.on_weights_updated(context=self._context("on_weights_updated"), version=version)
 
     def start(self) -> None:
-        """Announce the worker, unless it is running already."""
+        """Emit `on_worker_start`, unless the worker is running already."""
         if not self._running:
             self._running = True
             self.plugins.emit.on_worker_start(context=self._context("on_worker_start"))
 
     def stop(self) -> None:
-        """Announce the end, unless it has been."""
+        """Emit `on_worker_stop`, if the worker is running."""
         if self._running:
             self._running = False
             self.plugins.emit.on_worker_stop(context=self._context("on_worker_stop"))
@@ -215,14 +215,14 @@ class RolloutWorker:
         moves_curriculum: bool = False,
         held_out: bool = True,
     ) -> dict[str, float]:
-        """Play fresh episodes of these lessons, or of all; returns scores by name.
+        """Play new episodes of these lessons, or of all. Returns scores by name.
 
-        :param n_examples: how many episodes of each lesson.
-        :param eval_type: what the names of the scores begin with: `eval/LESSON/success_rate` and so on, as
-            `hookline.rollout.scores` lists them.
-        :param rng: a key for this evaluation alone. Nothing in training depends on it.
-        :param moves_curriculum: let the outcome decide on lessons that graduate.
-        :param held_out: play problems that training never sees, where a lesson keeps some back.
+        :param n_examples: the number of episodes of each lesson.
+        :param eval_type: the first part of the names of the scores, such as `eval/LESSON/success_rate`. See
+            `hookline.rollout.scores` for the names.
+        :param rng: a key for this evaluation alone. It does not affect training.
+        :param moves_curriculum: let the scores graduate lessons.
+        :param held_out: play held-out problems, if a lesson has any.
         """
         names = tuple(lessons or self.curriculum.lessons)
         kind: Literal["full", "micro"] = "full" if moves_curriculum else "micro"
@@ -242,10 +242,10 @@ class RolloutWorker:
     def evaluate_lessons(
         self, request: EvaluationRequest, key: Any, weights: Mapping[str, Any] | None = None
     ) -> dict[str, dict[str, float]]:
-        """The scores of an evaluation, by lesson. Nothing is announced.
+        """The scores of an evaluation, by lesson. Emits no events.
 
-        :param key: decides on problems and chances, for each lesson apart from the others.
-        :param weights: those to play with, for once; the current ones when there are none.
+        :param key: the rng key. Each lesson derives its own key from it.
+        :param weights: weights for this evaluation only. None for the current ones.
         """
         names = request.lessons or tuple(self.curriculum.lessons)
         return {name: self._evaluate_lesson(name, request, key, weights) for name in names}
@@ -253,21 +253,21 @@ class RolloutWorker:
     def _evaluate_lesson(
         self, lesson_id: str, request: EvaluationRequest, rng: Any, weights: Mapping[str, Any] | None = None
     ) -> dict[str, float]:
-        """The scores of one lesson. There is no other way to them, so that a test may put its own in its place."""
+        """The scores of one lesson. Every evaluation calls this method, so tests can replace it."""
         episodes = self.play(replace(request, lessons=(lesson_id,)), rng, weights)[lesson_id]
         return LessonScores(episodes, self.curriculum.lessons[lesson_id].success_above, request.pass_at)
 
     def play(
         self, request: EvaluationRequest, key: Any, weights: Mapping[str, Any] | None = None
     ) -> dict[str, list[Episode]]:
-        """The fresh episodes of an evaluation, by lesson. Nothing is announced.
+        """The new episodes of an evaluation, by lesson. Emits no events.
 
-        :param key: decides on problems and chances, for each lesson apart from the others.
-        :param weights: those to play with, for once; the current ones when there are none.
+        :param key: the rng key. Each lesson derives its own key from it.
+        :param weights: weights for this evaluation only. None for the current ones.
         """
         names = request.lessons or tuple(self.curriculum.lessons)
         for name in names:
-            self.curriculum.success_of(name)  # an unknown lesson is an error that names the nearest
+            self.curriculum.success_of(name)  # raises for an unknown lesson
         own = self._weights if weights is None else self._actor.load_weights(weights)
         episodes: dict[str, list[Episode]] = {}
         for name in names:
@@ -275,9 +275,9 @@ class RolloutWorker:
         return episodes
 
     def answer_evaluation(self, request: EvaluationRequest, weights: Mapping[str, Any]) -> EvaluationResult:
-        """The answer to `evaluate_policy`, with every draw from the request's seed. Nothing is announced.
+        """The result for `evaluate_policy`, with all rng keys from the request's seed. Emits no events.
 
-        Two runs meet the same problems, which are not those that they were trained on.
+        Two runs with the same seed are evaluated on the same problems, which are not those of training.
         """
         import jax
 
@@ -287,9 +287,9 @@ class RolloutWorker:
         return EvaluationResult(scores, {name: episodes[: request.replays] for name, episodes in played.items()})
 
     def heed_evaluation(self, scores: Mapping[str, float]) -> None:
-        """Let the scores of a full evaluation, wherever it was made, decide on lessons that graduate.
+        """Let the scores of a full evaluation graduate lessons.
 
-        A curriculum that does not heed evaluations stays as it is. The worker's own have decided already.
+        Does nothing if `heeds_evaluations` is off, or if the scores are the worker's own, which are already counted.
         """
         heeds = self.curriculum.config.heeds_evaluations and scores is not self._own_scores
         rates = success_rates(scores, self.curriculum.lessons) if heeds else {}
@@ -301,9 +301,9 @@ class RolloutWorker:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that decides the next rollouts besides the weights, as JSON can hold it.
+        """The worker's state without the weights, as JSON-compatible data.
 
-        Gymnasium environments cannot be saved: their lessons go on with new episodes.
+        Gymnasium environments cannot be saved. Their lessons continue with new episodes.
         """
         import jax
 
@@ -316,7 +316,7 @@ class RolloutWorker:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state; hand over the weights of its version besides."""
+        """Restore a saved state. Load the weights of its version with `update_weights`."""
         import jax
 
         self.curriculum.load_state_dict(state["curriculum"])
@@ -335,7 +335,7 @@ class RolloutWorker:
             self.plugins.emit.on_curriculum_update(context=self._context("on_curriculum_update"), changes=changes)
 
     def _context(self, event: str) -> HookContext:
-        """The worker between lessons."""
+        """The context of an event that belongs to no lesson."""
         key = key_for(key_of_step(self._key, self.step), event)
         return HookContext(self, self.step, key, metadata={"weights_version": self.weights_version})
 

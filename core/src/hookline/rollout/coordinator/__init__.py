@@ -1,4 +1,4 @@
-"""`create_rollout_coordinator`: episodes of any policy in any environment, from as many processes as asked for."""
+"""`create_rollout_coordinator`: collects episodes of any policy in any environment, in one or more processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["RolloutCoordinator", "create_rollout_coordinator"]
 
 KEPT_FOR: Final[Mapping[str, tuple[str, ...]]] = {"ppo": ("logprob", "value"), "grpo": ("logprob",)}
-"""What each algorithm needs of what a policy knows of its actions."""
+"""The values of the policy's dictionary that each algorithm needs."""
 
 
 def create_rollout_coordinator(
@@ -34,14 +34,14 @@ def create_rollout_coordinator(
 ) -> RolloutCoordinator:
     """A coordinator that plays in this process, or in worker processes.
 
-    Worker processes are used when `num_workers` is more than one or there is a timeout, which a hung environment in
-    this process could not be held to. One that dies or hangs is replaced and its episode played again.
+    Worker processes are used if `num_workers` is more than one or there is a timeout, since a hung environment in this
+    process could not be stopped. A worker that dies or hangs is replaced, and its episode is played again.
 
-    :param env_fn: makes an environment with Gymnasium's `reset` and `step`. Observations and actions may be texts.
-    :param policy_fn: makes a policy: called with an observation it gives an action, or an action and a dictionary.
+    :param env_fn: returns an environment with Gymnasium's `reset` and `step`. Observations and actions may be strings.
+    :param policy_fn: returns a policy. Called with an observation, it returns an action, or an action and a dictionary.
     :param algorithm: `ppo` keeps the `logprob` and `value` of that dictionary, `grpo` the `logprob`.
-    :param seed: episodes are numbered and seeded by it, so that it does not matter which worker plays which.
-    :param timeout_seconds: how long an episode may take; None for any time. Making an environment may take longer.
+    :param seed: each episode's seed is this plus its number, so it does not matter which worker plays it.
+    :param timeout_seconds: the time limit of an episode, or None. Starting a worker may take longer.
     """
     if algorithm not in KEPT_FOR:
         known = ", ".join(KEPT_FOR)
@@ -64,7 +64,7 @@ def create_rollout_coordinator(
 
 
 class RolloutCoordinator:
-    """Collects episodes. Close it, or use it in a `with`, when there is nothing more to collect."""
+    """Collects episodes. Close it after use, or use it in a `with` statement."""
 
     def __init__(self, player: _Here | WorkerPool, settings: Mapping[str, Any], episodes: int, seed: int) -> None:
         self._player = player
@@ -81,11 +81,11 @@ class RolloutCoordinator:
 
     @property
     def worker_pids(self) -> list[int]:
-        """The worker processes, none when episodes are played in this one."""
+        """The ids of the worker processes. Empty if episodes are played in this process."""
         return self._player.pids
 
     def collect(self) -> EpisodeBatch:
-        """Play so many episodes, and return them in the order of their numbers."""
+        """Play `episodes_per_collect` episodes, and return them in the order of their numbers."""
         collection, self._collections = self._collections, self._collections + 1
         first = collection * self._episodes
         tasks = {
@@ -98,7 +98,7 @@ class RolloutCoordinator:
         return EpisodeBatch(episodes=episodes, weights_version=self._version, step=collection)
 
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        """Hand weights to every policy, by its own `update_weights(weights, version)`."""
+        """Pass weights to every policy's `update_weights(weights, version)`."""
         self._player.update_weights(to_numpy(weights), version)
         self._version = version
 

@@ -1,7 +1,7 @@
-"""What a coordinator and its worker processes tell each other: JSON for the facts and NumPy's own format for arrays.
+"""Messages between a coordinator and its worker processes.
 
-A message is one NumPy archive without pickles, its facts among the arrays. The two functions that a worker starts with
-travel as bytes, pickled by cloudpickle, from the coordinator to the process that it has started itself.
+A message is a NumPy archive without pickles. It holds arrays, and JSON as one more array. Only `env_fn` and `policy_fn`
+are pickled, with cloudpickle. The coordinator sends them as bytes to the processes that it starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Message", "episode_message", "episode_of", "pack", "unpack"]
 
 FACTS: Final = "facts"
 PREFIX: Final = "array/"
-"""Before the name of each array, which may be any text."""
+"""The prefix of array names, so that no name can clash with `facts`."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,22 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """Read a message; raises `RolloutError` for bytes that are none."""
+    """Read a message. Raises `RolloutError` for invalid bytes."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         facts = json.loads(arrays.pop(FACTS).tobytes())
         if not isinstance(facts, dict):
-            raise ValueError("the facts are no object")
+            raise ValueError("the facts are not a JSON object")
         return Message(facts, {name.removeprefix(PREFIX): array for name, array in arrays.items()})
-    except Exception as error:  # NumPy, zipfile and zlib each have several for data that is damaged
+    except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged data
         raise RolloutError(
             f"{len(data)} bytes between coordinator and worker are not a message: {type(error).__name__}: {error}"
         ) from error
 
 
 def episode_message(number: int, episode: Episode) -> Message:
-    """An episode on its way to the coordinator."""
+    """Turn an episode into a message to the coordinator."""
     facts = {
         "prompt": episode.prompt,
         "response": episode.response,
@@ -64,9 +64,7 @@ def episode_message(number: int, episode: Episode) -> Message:
     try:
         json.dumps(facts)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RolloutError(
-            f"episode {number}: what reset() gave as info cannot travel between processes: {error}"
-        ) from error
+        raise RolloutError(f"episode {number}: the info of reset() cannot be sent as JSON: {error}") from error
     arrays = dict(episode.arrays)
     if episode.logprobs is not None:
         arrays["logprobs"] = episode.logprobs
@@ -74,7 +72,7 @@ def episode_message(number: int, episode: Episode) -> Message:
 
 
 def episode_of(message: Message) -> Episode:
-    """An episode that has arrived; raises `RolloutError` when the message does not hold one."""
+    """Read the episode in a message. Raises `RolloutError` if there is none."""
     facts, arrays = message.facts, dict(message.arrays)
     logprobs = arrays.pop("logprobs", None)
     try:
@@ -93,5 +91,5 @@ def episode_of(message: Message) -> Episode:
 
 def _of(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"a {type(value).__name__} in place of a {kind.__name__}")
+        raise TypeError(f"expected a {kind.__name__}, got a {type(value).__name__}")
     return value

@@ -1,4 +1,4 @@
-"""One episode of any policy in any environment, both as their owners made them."""
+"""`Player`: plays episodes of any policy in any environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Player", "make_player"]
 
 
 def make_player(env_fn: Callable[[], Any], policy_fn: Callable[[], Any]) -> Player:
-    """Call both functions; what they raise says which of them it was."""
+    """Call both functions. An error names the function that raised it."""
     with attributed("env_fn"):
         environment = env_fn()
     with attributed("policy_fn"):
@@ -28,17 +28,17 @@ def make_player(env_fn: Callable[[], Any], policy_fn: Callable[[], Any]) -> Play
 class Player:
     """Plays episodes of one policy in one environment.
 
-    An environment has Gymnasium's `reset` and `step`. A policy is called with an observation and gives an action, or an
-    action and a dictionary of what else it knows. Texts become the prompt and the response, all else arrays by name.
+    An environment has Gymnasium's `reset` and `step`. A policy is called with an observation and returns an
+    action, or an action and a dictionary. Strings become the prompt and the response. Other values become arrays.
     """
 
     def __init__(self, environment: Any, policy: Any) -> None:
         self._environment = environment
         self._policy = policy
         self._act = getattr(policy, "act", policy)
-        # A wrapper of Gymnasium's has the id of what it wraps.
+        # A Gymnasium wrapper has the id of the environment that it wraps.
         self.name: str = getattr(getattr(environment, "spec", None), "id", None) or type(environment).__name__
-        """The environment's, for messages."""
+        """The environment's name, for messages."""
 
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
         with attributed(f"the policy, version {version} of the weights"):
@@ -52,7 +52,7 @@ class Player:
     def play(self, number: int, *, seed: int, kept: Sequence[str], max_steps: int) -> Episode:
         """Play episode `number` from `reset()` to its end.
 
-        :param kept: what is kept of the policy's dictionary, such as `logprob`.
+        :param kept: the keys to keep of the policy's dictionary, such as `logprob`.
         """
         episode = f"environment {self.name!r}, episode {number}"
         obs, info = self._reset(episode, seed)
@@ -76,13 +76,13 @@ class Player:
                 outcome = self._environment.step(action)
                 if not isinstance(outcome, tuple) or len(outcome) != 5:
                     raise LessonError(
-                        f"{where}: step() must give (obs, reward, terminated, truncated, info), "
+                        f"{where}: step() must return (obs, reward, terminated, truncated, info), "
                         f"not {shortened(outcome)}"
                     )
                 terminated, truncated = bool(outcome[2]), bool(outcome[3])
             rewards.append(checked_reward(outcome[1], partial(str, where)))
             truncated = truncated or len(rewards) >= max_steps
-            if not (terminated or truncated):  # what follows an end is never seen
+            if not (terminated or truncated):  # the observation after the end is not used
                 obs = _checked(outcome[0], shape, where)
         numbers = {"obs": observations, "actions": actions, **extras}
         arrays = {name: _array(values, f"{episode}: {name!r}") for name, values in numbers.items()}
@@ -102,18 +102,18 @@ class Player:
             takes_seed = "seed" in inspect.signature(self._environment.reset).parameters
             answer = self._environment.reset(**({"seed": seed} if takes_seed else {}))
             if not isinstance(answer, tuple) or len(answer) != 2:
-                raise LessonError(f"{where}: reset() must give (obs, info), not {shortened(answer)}")
+                raise LessonError(f"{where}: reset() must return (obs, info), not {shortened(answer)}")
             info = dict(answer[1])
         obs = answer[0]
         return obs if isinstance(obs, str) else checked_observation(obs, None, partial(str, where)), info
 
 
 def _checked(obs: Any, shape: tuple[int, ...] | None, where: str) -> Any:
-    """An observation of the same kind as the episode's first: a text where `shape` is None, else such an array."""
+    """Check that an observation is like the first one: a string if `shape` is None, else an array of this shape."""
     if shape is not None:
         return checked_observation(obs, shape, partial(str, where))
     if not isinstance(obs, str):
-        raise LessonError(f"{where}: the observation is {shortened(obs)}; it must be a text, as the first one was")
+        raise LessonError(f"{where}: the observation is {shortened(obs)}; it must be a string like the first one")
     return obs
 
 
@@ -122,7 +122,7 @@ def _has_extra(answer: Any) -> bool:
 
 
 def _array(values: list[Any], where: str) -> np.ndarray | None:
-    """The values of an episode as one array; None for texts."""
+    """The values of an episode as one array. None for strings."""
     if isinstance(values[0], str):
         return None
     try:

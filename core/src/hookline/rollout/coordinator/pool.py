@@ -1,4 +1,4 @@
-"""Worker processes that play episodes; one that dies or hangs is replaced."""
+"""`WorkerPool`: worker processes that play episodes. One that dies or hangs is replaced."""
 
 from __future__ import annotations
 
@@ -27,30 +27,29 @@ from hookline_hookspecs import Episode
 __all__ = ["WorkerDeath", "WorkerPool", "WorkerProcess"]
 
 CLOSE_SECONDS: Final = 5.0
-"""How long a worker that plays nothing may take to end by itself."""
+"""How long an idle worker may take to exit before it is killed."""
 
 START_SECONDS: Final = 120.0
-"""Added to the timeout of the first request, since imports take their time on a busy machine."""
+"""Added to the timeout of the first request, since imports may be slow on a busy machine."""
 
 
 class WorkerProcess:
-    """Starts a process, which answers each request with one message.
+    """A worker process, which answers each request with one message.
 
-    A new interpreter rather than a fork, which JAX's threads do not survive, and rather than multiprocessing, which
-    would run the user's script a second time.
+    It is a new interpreter. A fork would break JAX's threads, and multiprocessing would run the user's script again.
 
-    :param start: the first request, which makes the environment and the policy.
-    :param timeout_seconds: how long an episode may take; None for any time.
+    :param start: the first request, which creates the environment and the policy.
+    :param timeout_seconds: the time limit of an episode, or None.
     """
 
     def __init__(self, index: int, start: Message, timeout_seconds: float | None) -> None:
         self.index = index
         self.environment: str | None = None
-        """The environment's name, once it is made."""
+        """The environment's name. None until it is created."""
         self.episode: int | None = None
-        """The number of the episode it plays."""
+        """The number of the current episode."""
         self.version: int | None = None
-        """The version of the weights that it has."""
+        """The version of its weights."""
         self._timeout = timeout_seconds
         self._deadline: float | None = None
         self.connection, far_end = Pipe()
@@ -72,7 +71,7 @@ class WorkerProcess:
 
     @property
     def is_busy(self) -> bool:
-        """A request has not been answered."""
+        """Whether a request has not been answered yet."""
         return self._deadline is not None
 
     def request(self, message: Message) -> None:
@@ -80,12 +79,12 @@ class WorkerProcess:
 
     def _request(self, message: Message, seconds: float | None) -> None:
         self._deadline = math.inf if seconds is None else time.monotonic() + seconds
-        # The death of the process is noticed when its answer is waited for.
+        # If the process is dead, waiting for its answer will show it.
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(pack(message))
 
     def receive(self) -> Message | None:
-        """The answer that has come, None when the process is gone instead."""
+        """The answer, or None if the process is gone."""
         try:
             message = unpack(self.connection.recv_bytes())
         except (EOFError, OSError):
@@ -95,7 +94,7 @@ class WorkerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone, even if something that it forked holds the connection open."""
+        """Whether the process is gone, even if a process that it forked holds the connection open."""
         return self._process.poll() is not None and not self.connection.poll()
 
     @property
@@ -103,12 +102,12 @@ class WorkerProcess:
         return self._deadline is not None and time.monotonic() > self._deadline
 
     def kill(self) -> None:
-        """End the process, and what its environment has started, whatever they do."""
+        """Kill the process and its children."""
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> str:
-        """Have the process end, by force if it does not end by itself; returns how it ended."""
+        """Let the process exit, or kill it if it does not. Returns how it ended."""
         self.connection.close()
         try:
             status = self._process.wait(CLOSE_SECONDS)
@@ -122,13 +121,13 @@ class WorkerProcess:
 logger = logging.getLogger("hookline.rollout")
 
 DEATHS_PER_EPISODE: Final = 3
-"""An episode that so many workers have died of is not tried again."""
+"""An episode is not tried again after this many workers have died while playing it."""
 
 POLL_SECONDS: Final = 0.1
-"""How long a death may go unnoticed when something that the process forked holds its connection open."""
+"""How often dead processes are looked for whose connection is held open by a process that they forked."""
 
 START: Final = -1
-"""Stands for the number of an episode while a worker makes its environment and policy."""
+"""The episode number of a worker that is still creating its environment and policy."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +137,12 @@ class WorkerDeath:
     worker: int
     how: str
     episode: int | None
-    """The episode that it was playing, which another worker plays again."""
+    """The episode that it was playing. Another worker plays it again."""
 
 
 @dataclass
 class _Collection:
-    """The episodes of one `collect`. Their numbers are never used again, so what is late for another is not in it."""
+    """The episodes of one `collect`. Numbers are unique, so late answers of an earlier `collect` are ignored."""
 
     tasks: Mapping[int, Mapping[str, Any]]
     waiting: list[int] = field(default_factory=list)
@@ -155,9 +154,9 @@ class _Collection:
 
 
 class WorkerPool:
-    """Plays in processes.
+    """Plays episodes in worker processes.
 
-    :param timeout_seconds: how long an episode may take; None for any time.
+    :param timeout_seconds: the time limit of an episode, or None.
     """
 
     def __init__(
@@ -176,7 +175,7 @@ class WorkerPool:
         return [worker.pid for worker in self._workers]
 
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        # They travel with the next episode: a worker that hangs now would not read them.
+        # They are sent with the next episode, since a worker that hangs now would not read them.
         self._weights = version, weights
         for worker in self._workers:
             worker.version = None
@@ -188,7 +187,7 @@ class WorkerPool:
         while len(collection.played) < len(tasks):
             for worker in self._workers:
                 if collection.waiting and not worker.is_busy:
-                    self._give(worker, collection.waiting.pop(), collection)
+                    self._send(worker, collection.waiting.pop(), collection)
             ready = wait([worker.connection for worker in self._workers], POLL_SECONDS)
             for worker in list(self._workers):
                 if worker.connection in ready:
@@ -204,7 +203,7 @@ class WorkerPool:
                 worker.kill()
             worker.close()
 
-    def _give(self, worker: WorkerProcess, number: int, collection: _Collection) -> None:
+    def _send(self, worker: WorkerProcess, number: int, collection: _Collection) -> None:
         worker.episode = number
         facts: dict[str, Any] = {"episode": number, **collection.tasks[number]}
         if self._weights is None or worker.version == self._weights[0]:
@@ -220,8 +219,8 @@ class WorkerPool:
             return
         number, worker.episode = worker.episode, None
         if "error" in message.facts:
-            worker.version = None  # it may be the weights that it could not take
-            if worker.environment is None:  # nothing was made that could play
+            worker.version = None  # loading the weights may have failed
+            if worker.environment is None:  # it could not create its environment or policy
                 self._restart(worker)
             if number is None or number in collection.tasks:
                 error = RolloutError(f"rollout worker {worker.index}: {message.facts['error']}")
@@ -253,7 +252,7 @@ class WorkerPool:
                 collection.waiting.append(number)
 
     def _restart(self, worker: WorkerProcess) -> str:
-        """Put a new process in a worker's place; returns how the old one ended."""
+        """Replace a worker by a new process. Returns how the old one ended."""
         how = worker.close()
         self._workers[worker.index] = WorkerProcess(worker.index, self._start, self._timeout)
         return how
@@ -266,10 +265,10 @@ def _given_up(worker: WorkerProcess, death: WorkerDeath, *, is_late: bool) -> Ro
         else f"environment {worker.environment!r}, episode {death.episode}"
     )
     advice = (
-        "give it longer with create_rollout_coordinator(timeout_seconds=...), or find where it hangs"
+        "raise create_rollout_coordinator(timeout_seconds=...), or find where it hangs"
         if is_late
-        else "what they printed is on the standard error"
+        else "see their output on stderr"
     )
     return RolloutError(
-        f"{where}: {DEATHS_PER_EPISODE} rollout workers died of it, the last with {death.how}; {advice}"
+        f"{where}: {DEATHS_PER_EPISODE} rollout workers died there, the last with {death.how}; {advice}"
     )

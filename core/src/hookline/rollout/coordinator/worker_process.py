@@ -1,8 +1,8 @@
 """A worker process of the coordinator: `python -m hookline.rollout.coordinator.worker_process MESSAGES LIFE`.
 
-Both are descriptors. Messages have their own, so that an environment may read the standard input and print. LIFE is
-the reading end of a pipe whose other end the coordinator's process alone holds: when that process is gone, however it
-ended, the kernel kills this one and what its environment has started.
+Both are file descriptors. Messages have their own, so that an environment may use stdin and stdout. LIFE is the reading
+end of a pipe whose other end is open only in the coordinator's process. When that process ends for any reason, this
+process and its children are killed.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ def main(messages: int, life: int) -> None:
     end_with_coordinator(life)
     os.set_inheritable(messages, False)
     with Connection(messages) as connection:
-        # A process that the environment forks must not hold the connection open after this one has died.
+        # A process that the environment forks must not keep the connection open after this one has died.
         os.register_at_fork(after_in_child=connection.close)
         with suppress(OSError):
-            os.dup2(2, 1)  # what an environment prints is not among what the coordinator's process prints
+            os.dup2(2, 1)  # keeps the environment's output out of the coordinator's stdout
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the coordinator is gone or has closed
             serve(connection)
 
 
 def end_with_coordinator(life: int) -> None:
-    """Kill this process's group when the pipe's other end closes, also while the main thread hangs."""
+    """Kill this process's group when the pipe's other end closes, even while the main thread hangs."""
     os.set_inheritable(life, False)
     group = os.getpgrp()
-    if hasattr(fcntl, "F_SETSIG"):  # Linux sends the signal itself, whatever holds the interpreter's lock
+    if hasattr(fcntl, "F_SETSIG"):  # Linux sends the signal even if the GIL is held
         fcntl.fcntl(life, fcntl.F_SETOWN, -group)
         fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
 
-    def wait_for_the_end() -> None:
+    def kill_at_end_of_pipe() -> None:
         os.read(life, 1)
         os.killpg(group, signal.SIGKILL)
 
-    threading.Thread(target=wait_for_the_end, name="hookline-coordinator-watch", daemon=True).start()
+    threading.Thread(target=kill_at_end_of_pipe, name="hookline-coordinator-watch", daemon=True).start()
 
 
 def serve(connection: Connection) -> None:
-    """Make what is to play as the first request says, then answer each request with one message."""
+    """Create the player from the first request, then answer each request with one message."""
     player: Player | None = None
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Rollout engines: what continues prompts for text lessons. `engine.py` is the protocol, each engine is one module."""
+"""Rollout engines generate the responses of text lessons. `engine.py` is the protocol. Each engine is one module."""
 
 from hookline.rollout.engines.engine import Generated, RolloutEngine
 

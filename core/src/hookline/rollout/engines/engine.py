@@ -1,7 +1,7 @@
-"""`RolloutEngine`: continues prompts with the policy's weights.
+"""`RolloutEngine`: generates responses to prompts with the policy's weights.
 
-Text lessons talk to an engine and know nothing else of the policy. An engine may compute in this process or ask a
-server; all that crosses are token ids, NumPy arrays, weights by name and a rng key.
+Text lessons use the policy only through an engine. An engine may run in this process or on a server. Its interface is
+token ids, NumPy arrays, weights by name and an rng key.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ __all__ = ["Generated", "RolloutEngine"]
 
 
 class Generated(NamedTuple):
-    """Responses to a batch of prompts, (prompts x samples, new tokens) each. The samples of a prompt are neighbours."""
+    """Responses to a batch of prompts, (prompts x samples, new tokens) each. The samples of a prompt are adjacent."""
 
     tokens: np.ndarray
-    """The response, its stop token included; what follows it has no meaning."""
+    """The response, including its stop token. Tokens after it have no meaning."""
     logprobs: np.ndarray
-    """The log-probability of each token under the distribution that it was sampled from: the policy's logits divided by
-    the temperature, cut by top-k and then top-p, and normalised again. Greedy tokens have the policy's own."""
+    """The log-probability of each token under the distribution that it was sampled from.
+
+    That is the policy's logits divided by the temperature, truncated by top-k and then top-p, and renormalised. Greedy
+    tokens have the policy's own log-probability.
+    """
     valid: np.ndarray
-    """True for the tokens of the response, its stop token included."""
+    """True for the tokens of the response, including its stop token."""
     log_mass: np.ndarray | None = None
-    """The log of the probability that top-k and top-p kept at each token; None where the sampling has neither."""
+    """The log of the probability mass that top-k and top-p kept at each token. None without either."""
 
 
 class RolloutEngine(Protocol):
-    """Holds one version of the weights, and samples with it."""
+    """Samples responses with one version of the weights."""
 
     @property
     def context(self) -> int:
@@ -41,11 +44,11 @@ class RolloutEngine(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
 
     @property
     def version(self) -> int | None:
-        """That of the weights it holds."""
+        """The version of the current weights."""
 
     def generate(
         self,
@@ -58,12 +61,12 @@ class RolloutEngine(Protocol):
     ) -> Generated:
         """Continue each prompt `sampling.samples_per_prompt` times.
 
-        :param key: decides every draw. One key and the same weights give the same tokens.
-        :param stop: the token that ends a response; None to go on to `max_new_tokens`.
+        :param key: the rng key. The same key and weights generate the same tokens.
+        :param stop: the token that ends a response. None to continue to `max_new_tokens`.
         """
 
     def update_weights(self, weights: Mapping[str, Any], version: int | None) -> None:
         """Sample with these weights from now on.
 
-        :param version: None for weights that are no version of the run, such as those of a checkpoint to evaluate.
+        :param version: None for weights without a version, such as those of a checkpoint to evaluate.
         """

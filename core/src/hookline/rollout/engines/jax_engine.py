@@ -1,4 +1,4 @@
-"""`JaxEngine`: text from a policy with a JAX forward. Prompts are read at once, then tokens sampled inside one scan."""
+"""`JaxEngine`: generates text with a policy's JAX forward. One scan samples all tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookline.rollout.engines.engine import Generated
 __all__ = ["JaxEngine"]
 
 PROMPT_GRAIN: Final = 8
-"""Prompts are padded to a multiple of so many tokens: every new length is compiled anew."""
+"""Prompts are padded to a multiple of this many tokens, because jit compiles once for each length."""
 
 PAD: Final = 0
 NEVER: Final = -1
@@ -26,7 +26,7 @@ NEVER: Final = -1
 
 
 class JaxEngine:
-    """Prefills each prompt once for all of its samples, and decodes them with a key-value cache, compiled."""
+    """Prefills each prompt once for all of its samples, and decodes with a key-value cache."""
 
     def __init__(self, policy: JaxTextPolicy) -> None:
         self._policy = policy
@@ -36,7 +36,7 @@ class JaxEngine:
         self.version: int | None = None
 
     def update_weights(self, weights: Mapping[str, Any], version: int | None) -> None:
-        """Take weights of any framework. JAX arrays are used as they are: they never change."""
+        """Load weights from any framework. JAX arrays are immutable and need no copy."""
         are_jax = all(isinstance(array, jax.Array) for array in weights.values())
         self._weights = weights if are_jax else to_jax(weights)
         self.version = version
@@ -99,12 +99,12 @@ def _sample(
 ) -> _Sampled:
     """:param prompts: (prompts, length) tokens, padded on the left."""
     length = prompts.shape[1]
-    # The last token is not read again.
+    # The last token is not fed back, so it needs no slot.
     read = policy.jax_prefill(weights, prompts, prompt_valid, slots=length + new_tokens - 1)
     logits, cache = jax.tree.map(lambda array: jnp.repeat(array, samples, axis=0), read)
     position = jnp.repeat(prompt_valid.sum(axis=1), samples)
     batch = prompts.shape[0] * samples
-    # Drawn in bulk: a generator called on a few numbers at a time costs more than the policy.
+    # Drawn in bulk, because drawing a few numbers at a time costs more than the policy.
     shape = (new_tokens, batch, policy.vocabulary if top_k is None else top_k)
     noise = jnp.zeros((new_tokens, 0)) if greedy else jax.random.gumbel(key, shape)
 
@@ -153,7 +153,7 @@ def _with_logprob(logits: jax.Array, token: jax.Array) -> _Choice:
 
 
 def _draw_truncated(logits: jax.Array, noise: jax.Array, top_k: int | None, top_p: float | jax.Array | None) -> _Choice:
-    """Among the `top_k` likeliest tokens, and of those among the fewest that have a share of `top_p` together."""
+    """Sample from the `top_k` likeliest tokens, and of those from the fewest whose probabilities reach `top_p`."""
     kept, tokens = jax.lax.top_k(logits, logits.shape[-1] if top_k is None else top_k)
     if top_p is not None:
         shares = jax.nn.softmax(kept, axis=-1)

@@ -1,4 +1,4 @@
-"""CartPole-v1 as pure functions: the equations, bounds and time limit of Gymnasium's, step for step."""
+"""CartPole-v1 as pure functions, with the equations, bounds and time limit of Gymnasium's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIME_LIMIT: Final = 500
 
 class CartPoleState(NamedTuple):
     physics: jax.Array
-    """Position, velocity, angle and angular velocity; all of it is observed."""
+    """Position, velocity, angle and angular velocity. It is also the observation."""
     time: jax.Array
 
 

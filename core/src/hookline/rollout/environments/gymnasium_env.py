@@ -1,4 +1,4 @@
-"""Any Gymnasium environment, by its id or from a factory: what its spaces mean to a policy."""
+"""Gymnasium environments: lookup by id, and conversion of their spaces, observations and actions for a policy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Factory = Callable[[], "gymnasium.Env[Any, Any]"]
 
 
 def gymnasium_names() -> list[str]:
-    """The ids that Gymnasium knows."""
+    """The ids in Gymnasium's registry."""
     gymnasium = require("gymnasium", "a Gymnasium environment")
     return list(gymnasium.registry)
 
 
 def factory_of(environment_id: str) -> Factory:
-    """A function that makes the environment with this id; an unregistered id is an error now, not later."""
+    """A function that creates the environment with this id. An unregistered id raises at once."""
     gymnasium = require("gymnasium", f"environment {environment_id!r}")
     try:
         gymnasium.spec(environment_id)
@@ -40,7 +40,7 @@ def factory_of(environment_id: str) -> Factory:
 
 
 def observation_size_of(name: str, space: Any) -> int:
-    """The length of the vector that a policy sees."""
+    """The length of the policy's observation vector."""
     spaces = require("gymnasium", f"environment {name!r}").spaces
     if isinstance(space, spaces.Box):
         return math.prod(space.shape)
@@ -53,7 +53,7 @@ def observation_size_of(name: str, space: Any) -> int:
 
 
 def actions_of(name: str, space: Any) -> Actions:
-    """What a policy chooses from."""
+    """The policy's actions for an action space."""
     spaces = require("gymnasium", f"environment {name!r}").spaces
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
@@ -66,9 +66,9 @@ def actions_of(name: str, space: Any) -> Actions:
 
 
 def observer_of(space: Any) -> Callable[[Any, Callable[[], str]], np.ndarray]:
-    """From an observation to the vector that a policy sees: a Box flattened, a number as a one among zeros.
+    """A function from an observation to the policy's vector: a flattened Box, or a one-hot vector.
 
-    The function that it gives takes what to call an observation in an error, as those of `outcomes` do.
+    Its second argument is the `where` of `hookline.rollout.environments.outcomes`, for errors.
     """
     if not hasattr(space, "n"):
         shape = tuple(space.shape)
@@ -79,7 +79,7 @@ def observer_of(space: Any) -> Callable[[Any, Callable[[], str]], np.ndarray]:
 
 
 def actor_of(space: Any) -> Callable[[np.ndarray], Any]:
-    """From a policy's action to the action that the environment wants, within its bounds."""
+    """A function from a policy's action to the environment's action, clipped to its bounds."""
     if hasattr(space, "n"):
         start = int(space.start)
         return lambda action: int(action) + start

@@ -1,4 +1,4 @@
-"""Any gymnax environment by its name, when that package is installed."""
+"""gymnax environments by name. They need that package."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["gymnax_environment", "gymnax_names"]
 
 
 def gymnax_names() -> list[str]:
-    """The names that gymnax knows."""
+    """The names in gymnax's registry."""
     return list(require("gymnax", "a gymnax environment").registered_envs)
 
 
 @cache
 def gymnax_environment(name: str) -> JaxEnvironment:
-    """The environment, with observations flattened to vectors. One name gives one object, which compiles once."""
+    """The environment, with flattened observations. It is cached by name, so that it compiles once."""
     gymnax = require("gymnax", f"environment {name!r}")
     if name not in gymnax.registered_envs:
         raise UnknownEnvironmentError(f"gymnax has no environment {name!r}{did_you_mean(name, gymnax.registered_envs)}")
@@ -33,7 +33,7 @@ def gymnax_environment(name: str) -> JaxEnvironment:
 
     def reset(key: jax.Array) -> tuple[Any, jax.Array]:
         obs, state = environment.reset_env(key, parameters)
-        # Some states begin as Python numbers; a scan needs them to be arrays of one type throughout.
+        # Some states start as Python numbers. A scan needs arrays whose dtype does not change.
         return jax.tree.map(jnp.asarray, state), _flat(obs)
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> Transition:

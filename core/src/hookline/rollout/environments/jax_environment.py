@@ -1,4 +1,4 @@
-"""What a JAX-native environment is: two pure functions for a single copy, which the rollout vectorises and scans."""
+"""`JaxEnvironment`: two pure functions for a single environment. The rollout vectorises and scans them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ __all__ = ["JaxEnvironment", "Transition"]
 
 
 class Transition(NamedTuple):
-    """What one step leads to. The state and observation are those before any reset."""
+    """The result of one step. The state and observation are those before any reset."""
 
     state: Any
     obs: jax.Array
     reward: jax.Array
     terminated: jax.Array
-    """The episode is over: nothing follows, and its value is zero."""
+    """The episode is over, and the value after it is zero."""
     truncated: jax.Array
-    """The episode was cut short: it would have gone on, and its value is bootstrapped."""
+    """The episode was cut short, and the value after it is bootstrapped."""
 
 
 @dataclass(frozen=True)
 class JaxEnvironment:
-    """An environment as pure functions. Two of the same functions are the same to `jit`, and compile once."""
+    """An environment as pure functions. Equal environments share one compilation in `jit`."""
 
     name: str
     observation_size: int
     actions: Actions
     reset: Callable[[jax.Array], tuple[Any, jax.Array]]
-    """From a key to a state (any pytree of arrays) and its observation, a vector."""
+    """Takes an rng key. Returns a state (any pytree of arrays) and its observation, a vector."""
     step: Callable[[jax.Array, Any, jax.Array], Transition]
-    """From a key, a state and an action to what follows."""
+    """Takes an rng key, a state and an action."""

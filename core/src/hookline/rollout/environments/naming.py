@@ -1,4 +1,4 @@
-"""From what a lesson names to an environment: our own by name, a plugin's, Gymnasium's, then gymnax's."""
+"""Finds an environment by name: Hookline's own, then plugins', then Gymnasium's, then gymnax's."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["find_environment"]
 NATIVE = {CARTPOLE.name: CARTPOLE}
 
 
-def find_environment(name: str, offered: Mapping[str, Any] | None = None) -> JaxEnvironment | Factory | Any:
-    """The environment that goes by a name.
+def find_environment(name: str, registered: Mapping[str, Any] | None = None) -> JaxEnvironment | Factory | Any:
+    """The environment of this name.
 
-    `gymnax:NAME` and `gymnasium:ID` say whose is meant. Without that, a name that several know is the first's in the
-    order above: what a name means does not depend on whether gymnax happens to be installed.
+    `gymnax:NAME` and `gymnasium:ID` name the source. Other names are looked up in the order above, so their meaning
+    does not depend on whether gymnax is installed.
 
-    :param offered: environments by name, as plugins give them in `register_environments`.
+    :param registered: environments by name, from the plugins' `register_environments`.
     """
     source, _, rest = name.partition(":")
     if source == "gymnax":
@@ -33,13 +33,13 @@ def find_environment(name: str, offered: Mapping[str, Any] | None = None) -> Jax
         return factory_of(rest)
     if name in NATIVE:
         return NATIVE[name]
-    if offered and name in offered:
-        return offered[name]
+    if registered and name in registered:
+        return registered[name]
     has_gymnax = importlib.util.find_spec("gymnax") is not None
     finders: list[tuple[Callable[[], list[str]], Callable[[str], Any]]] = [(gymnasium_names, factory_of)]
     if has_gymnax:
         finders.append((gymnax_names, gymnax_environment))
-    known = [*NATIVE, *(offered or ())]
+    known = [*NATIVE, *(registered or ())]
     for names, find in finders:
         if name in names():
             return find(name)

@@ -1,7 +1,7 @@
-"""What an environment gives, checked where it comes in.
+"""Checks of the values that an environment returns.
 
-Each function takes `where`, which names the lesson or environment, the episode and the step. It is called only for an
-error, since building the text costs more than most checks.
+Each function takes `where`, which returns the lesson or environment, the episode and the step as text. It is called
+only for an error, since building the text costs more than most checks.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from hookline_hookspecs.errors import describe_error
 __all__ = ["STOPS", "attributed", "checked_cell", "checked_observation", "checked_reward", "raised", "shortened"]
 
 LARGEST: Final = float(np.finfo(np.float32).max)
-"""Rewards and observations are kept as float32, in which anything larger is infinite."""
+"""Rewards and observations are stored as float32, where anything larger is infinite."""
 
 STOPS: Final = (KeyboardInterrupt, Terminated)
-"""Raised to stop this process, and so not a failure of the environment in which they happen to arrive."""
+"""Exceptions that stop this process. They are not failures of the environment that was running."""
 
 Where = Callable[[], str]
 
 
 def raised(where: str, error: BaseException) -> LessonError:
-    """The error for what an environment, checker or policy raised, `sys.exit()` included."""
+    """The error for an exception of an environment, checker or policy, including `SystemExit`."""
     return LessonError(f"{where}: raised {describe_error(error)}")
 
 
 @contextmanager
 def attributed(where: str) -> Iterator[None]:
-    """Turn whatever is raised into an error that says where."""
+    """Turn any exception into an error that says where it was raised."""
     try:
         yield
     except (LessonError, *STOPS):
@@ -45,7 +45,7 @@ def attributed(where: str) -> Iterator[None]:
 
 
 def checked_reward(reward: Any, where: Where) -> float:
-    """The reward as a float. Texts are refused although `float` reads them, and so are arrays of one number."""
+    """The reward as a float. Strings and arrays of one number are rejected, although `float` accepts them."""
     try:
         if isinstance(reward, (str, bytes)) or getattr(reward, "ndim", 0) != 0:
             raise TypeError
@@ -60,12 +60,12 @@ def checked_reward(reward: Any, where: Where) -> float:
 def checked_observation(obs: Any, shape: tuple[int, ...] | None, where: Where) -> np.ndarray:
     """The observation as an array of finite numbers.
 
-    :param shape: the shape that it must have; None for any.
+    :param shape: the required shape. None for any.
     """
     wanted = "finite numbers" + ("" if shape is None else f" of shape {shape}")
     try:
         array = np.asarray(obs)
-    except Exception:  # ragged lists, and whatever the environment's own array type raises
+    except Exception:  # ragged lists, and any error of the environment's own array type
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
         raise LessonError(f"{where()}: the observation is {shortened(obs)}; it must be {wanted}")
@@ -77,21 +77,20 @@ def checked_observation(obs: Any, shape: tuple[int, ...] | None, where: Where) -
 
 
 def checked_cell(obs: Any, start: int, count: int, where: Where) -> int:
-    """A discrete observation, counted from 0."""
+    """A discrete observation as an index from 0."""
     try:
         cell = operator.index(obs) - start
     except TypeError:
         cell = -1
     if not 0 <= cell < count:
         raise LessonError(
-            f"{where()}: the observation is {shortened(obs)}; it must be a whole number from {start} to "
-            f"{start + count - 1}"
+            f"{where()}: the observation is {shortened(obs)}; it must be an integer from {start} to {start + count - 1}"
         )
     return cell
 
 
 def shortened(value: Any, length: int = 100) -> str:
-    """A value for a message, in one line."""
+    """The repr of a value on one line, for a message."""
     try:
         text = " ".join(repr(value).split())
     except Exception as error:

@@ -1,1 +1,1 @@
-"""Runners: how rollouts and evaluations are made of a lesson, one module for each kind of environment."""
+"""Runners make the rollouts and evaluations of a lesson. There is one module for each kind of environment."""

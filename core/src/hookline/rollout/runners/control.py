@@ -1,4 +1,4 @@
-"""What runners of control environments share: the arrays of a rollout, and recorded episodes."""
+"""Shared by the runners of control environments: building a rollout, and recording episodes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["MOST_FRAMES", "EpisodeRecorder", "control_rollout", "played_episode"
 
 
 MOST_FRAMES: Final = 64
-"""How many pictures are kept of an episode; of a longer one every second, every fourth and so on."""
+"""The maximum number of frames kept of an episode. Longer ones keep every second frame, every fourth, and so on."""
 
 
 class EpisodeRecorder:
-    """Told of each step of one episode. An environment made with `render_mode="rgb_array"` is asked for pictures."""
+    """Records each step of one episode, with frames if the environment has `render_mode="rgb_array"`."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
         self._environment = environment
@@ -46,7 +46,7 @@ class EpisodeRecorder:
         self._rewards.append(reward)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Observations, actions and rewards, one for each step, and the pictures where there are any."""
+        """Observations, actions and rewards of each step, and the frames if there are any."""
         arrays = {
             "obs": np.stack(self._obs),
             "actions": np.stack(self._actions),
@@ -61,19 +61,19 @@ NAMES: Final = {"rewards": "the reward", "obs": "the observation"}
 def control_rollout(
     lesson_id: str, version: int, environment: str, arrays: Mapping[str, Any], returns: np.ndarray, lengths: np.ndarray
 ) -> Rollout:
-    """A rollout from its arrays.
+    """Build a rollout from its arrays.
 
-    :param version: that of the weights that made it.
-    :param returns: the sum of rewards of the episode so far, at every step.
-    :param lengths: the number of steps of the episode so far, at every step.
+    :param version: the version of the weights.
+    :param returns: at every step, the sum of rewards of the episode so far.
+    :param lengths: at every step, the number of steps of the episode so far.
     """
     for name in ("rewards", "obs"):
         _check_finite(lesson_id, environment, arrays[name], lengths, name)
     ended = np.nonzero(arrays["terminated"] | arrays["truncated"])
     truncated = arrays["truncated"][ended] & ~arrays["terminated"][ended]
     episodes = [
-        Episode(reward=reward, metadata={"length": length, "truncated": cut, "environment": copy})
-        for reward, length, cut, copy in zip(
+        Episode(reward=reward, metadata={"length": length, "truncated": cut, "environment": index})
+        for reward, length, cut, index in zip(
             returns[ended].tolist(), lengths[ended].tolist(), truncated.tolist(), ended[1].tolist(), strict=True
         )
     ]
@@ -85,17 +85,17 @@ def control_rollout(
 
 
 def played_episode(environment: str, reward: float, length: int, *, truncated: bool) -> Episode:
-    """An episode of an evaluation, without what happened in it."""
+    """An episode of an evaluation, without its steps."""
     return Episode(reward=reward, metadata={"length": length, "truncated": truncated, "environment_name": environment})
 
 
 def _check_finite(lesson_id: str, environment: str, array: np.ndarray, lengths: np.ndarray, name: str) -> None:
-    """Raise an error when a number of an array, (steps, copies) and more, is not finite."""
+    """Raise an error if the array, (steps, environments, ...), has a number that is not finite."""
     finite = np.isfinite(array)
     if not finite.all():
-        step, copy = np.argwhere(~finite)[0][:2]
+        step, index = np.argwhere(~finite)[0][:2]
         raise LessonError(
-            f"lesson {lesson_id!r}: environment {environment!r} (copy {copy}), step {step} of the rollout, step "
-            f"{lengths[step, copy] - 1} of the episode: {NAMES[name]} is {shortened(array[step, copy].tolist())}; "
+            f"lesson {lesson_id!r}: environment {environment!r} (index {index}), step {step} of the rollout, step "
+            f"{lengths[step, index] - 1} of the episode: {NAMES[name]} is {shortened(array[step, index].tolist())}; "
             "it must be finite"
         )

@@ -1,4 +1,4 @@
-"""Lessons in Gymnasium environments: several copies step by step, and one call of the policy for all of them."""
+"""`GymnasiumRunner`: steps several Gymnasium environments, with one call of the policy for all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from hookline.policies import MLPPolicy
 from hookline.policies.actions import Discrete, outputs_for
-from hookline.policies.protocol import Actor
+from hookline.policies.protocol import Actor, ActorWeights
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.gymnasium_env import (
     Factory,
@@ -24,23 +24,22 @@ from hookline.rollout.errors import LessonError
 from hookline.rollout.rng import seed_of
 from hookline.rollout.runners.control import EpisodeRecorder, control_rollout, played_episode
 from hookline.rollout.runners.jax_runner import EVALUATION_STEP_LIMIT
-from hookline.rollout.runners.runner import Weights
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["GymnasiumRunner"]
 
 OUTCOME: Final = ("final_obs", "rewards", "terminated", "truncated")
-"""What a step of a copy gives, in this order."""
+"""The names of the values that `LessonEnvironment.step` returns."""
 
 
-class EnvironmentCopy:
-    """One environment and the episode it is in. What it raises, and what it gives amiss, is an error that says where.
+class LessonEnvironment:
+    """One environment and its current episode. Exceptions and invalid values raise an error that says where.
 
-    Without `attributed`, which would double what a step costs.
+    `step` does not use `attributed`, which would double its cost.
     """
 
     def __init__(self, lesson: Lesson, name: str, factory: Factory, index: int) -> None:
-        self._name = f"lesson {lesson.lesson_id!r}: environment {name!r} (copy {index})"
+        self._name = f"lesson {lesson.lesson_id!r}: environment {name!r} (index {index})"
         self._limit = lesson.max_episode_steps
         self.episode = 0
         self.length = 0
@@ -85,93 +84,93 @@ class EnvironmentCopy:
 
 
 class GymnasiumRunner:
-    """Keeps copies of an environment, and steps them in turn."""
+    """Keeps several environments, and steps them one after another."""
 
     plays_text = False
     _actor: Actor
 
-    def __init__(self, lesson: Lesson, name: str, factory: Factory, copies: int, steps: int) -> None:
+    def __init__(self, lesson: Lesson, name: str, factory: Factory, count: int, steps: int) -> None:
         self._lesson = lesson
         self._name = name
         self._factory = factory
         self._steps = steps
-        self._copies = [EnvironmentCopy(lesson, name, factory, index) for index in range(copies)]
+        self._envs = [LessonEnvironment(lesson, name, factory, index) for index in range(count)]
         self._obs: np.ndarray | None = None
 
     def default_policy(self) -> MLPPolicy:
-        return MLPPolicy(self._copies[0].observation_size, self._copies[0].actions)
+        return MLPPolicy(self._envs[0].observation_size, self._envs[0].actions)
 
     def use_actor(self, actor: Actor) -> None:
         where = f"lesson {self._lesson.lesson_id!r}: environment {self._name!r}"
-        actor.check(where, self._copies[0].observation_size, self._copies[0].actions)
+        actor.check(where, self._envs[0].observation_size, self._envs[0].actions)
         self._actor = actor
 
-    def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
+    def rollout(self, weights: ActorWeights, key: jax.Array, version: int) -> Rollout:
         start_key, action_key = jax.random.split(key)
-        obs = _reset_all(self._copies, start_key) if self._obs is None else self._obs
-        self._obs = None  # an environment that raises leaves the others in mid-air: all start anew
-        batch, steps = len(self._copies), self._steps
+        obs = _reset_all(self._envs, start_key) if self._obs is None else self._obs
+        self._obs = None  # if an environment raises, the next rollout resets all of them
+        batch, steps = len(self._envs), self._steps
         act = self._actor.playing(weights, seed_of(action_key))
-        arrays = _empty_arrays(self._copies[0], steps, batch)
+        arrays = _empty_arrays(self._envs[0], steps, batch)
         arrays["returns"], arrays["lengths"] = np.empty((steps, batch), np.float32), np.empty((steps, batch), np.int32)
         for t in range(steps):
             actions = act(obs)
             arrays["obs"][t], arrays["actions"][t] = obs, actions
-            outcomes = [copy.step(action) for copy, action in zip(self._copies, actions, strict=True)]
-            # Whole rows at a time: an array takes single numbers more slowly than an environment makes them.
+            outcomes = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
+            # Whole rows at a time, because writing single numbers to an array is slower than stepping an environment.
             for name, column in zip(OUTCOME, zip(*outcomes, strict=True), strict=True):
                 arrays[name][t] = column
-            arrays["returns"][t] = [copy.total_reward for copy in self._copies]
-            arrays["lengths"][t] = [copy.length for copy in self._copies]
+            arrays["returns"][t] = [env.total_reward for env in self._envs]
+            arrays["lengths"][t] = [env.length for env in self._envs]
             obs = arrays["final_obs"][t].copy()
             for i in np.flatnonzero(arrays["terminated"][t] | arrays["truncated"][t]):
-                obs[i] = self._copies[i].reset()
+                obs[i] = self._envs[i].reset()
         self._obs = obs
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         arrays |= self._actor.logprobs_and_values(weights, arrays, obs)
         del arrays["final_obs"]
         return control_rollout(self._lesson.lesson_id, version, self._name, arrays, returns, lengths)
 
-    def evaluate(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
-        """Plays on environments of its own, a few at a time; those of the rollouts are not disturbed."""
-        copies = [
-            EnvironmentCopy(self._lesson, self._name, self._factory, index)
-            for index in range(min(asked.n_examples, len(self._copies)))
+    def evaluate(self, weights: ActorWeights, key: jax.Array, request: EvaluationRequest) -> list[Episode]:
+        """Play on separate environments, so that those of the rollouts do not change."""
+        envs = [
+            LessonEnvironment(self._lesson, self._name, self._factory, index)
+            for index in range(min(request.n_examples, len(self._envs)))
         ]
         episodes: list[Episode] = []
         try:
-            while len(episodes) < asked.n_examples:
+            while len(episodes) < request.n_examples:
                 key, round_key = jax.random.split(key)
-                playing = copies[: asked.n_examples - len(episodes)]
-                recorded = max(0, asked.replays - len(episodes))
-                recorders = [EpisodeRecorder(copy.environment) for copy in playing[:recorded]]
-                episodes += self._play_round(playing, weights, round_key, asked.greedy, recorders)
+                playing = envs[: request.n_examples - len(episodes)]
+                recorded = max(0, request.replays - len(episodes))
+                recorders = [EpisodeRecorder(env.environment) for env in playing[:recorded]]
+                episodes += self._play_round(playing, weights, round_key, request.greedy, recorders)
         finally:
-            for copy in copies:
-                copy.close()
+            for env in envs:
+                env.close()
         return episodes
 
     def _play_round(
         self,
-        copies: Sequence[EnvironmentCopy],
-        weights: Weights,
+        envs: Sequence[LessonEnvironment],
+        weights: ActorWeights,
         key: jax.Array,
         greedy: bool,
         recorders: Sequence[EpisodeRecorder],
     ) -> list[Episode]:
-        """One episode of each copy; those of the first ones are recorded."""
+        """Play one episode in each environment. There may be fewer recorders than environments."""
         start_key, action_key = jax.random.split(key)
-        obs = _reset_all(copies, start_key)
+        obs = _reset_all(envs, start_key)
         act = self._actor.playing(weights, None if greedy else seed_of(action_key))
-        playing = list(range(len(copies)))
-        cut = [False] * len(copies)
+        playing = list(range(len(envs)))
+        cut = [False] * len(envs)
         for _ in range(EVALUATION_STEP_LIMIT):
             actions = act(obs)
             for i in playing.copy():
                 if i < len(recorders):
-                    with attributed(f"{copies[i].where()}, render"):
+                    with attributed(f"{envs[i].where()}, render"):
                         recorders[i].before_step(obs[i], actions[i])
-                obs[i], reward, terminated, truncated = copies[i].step(actions[i])
+                obs[i], reward, terminated, truncated = envs[i].step(actions[i])
                 if i < len(recorders):
                     recorders[i].after_step(reward)
                 if terminated or truncated:
@@ -179,19 +178,19 @@ class GymnasiumRunner:
                     cut[i] = not terminated
             if not playing:
                 episodes = [
-                    played_episode(self._name, copy.total_reward, copy.length, truncated=was_cut)
-                    for copy, was_cut in zip(copies, cut, strict=True)
+                    played_episode(self._name, env.total_reward, env.length, truncated=was_cut)
+                    for env, was_cut in zip(envs, cut, strict=True)
                 ]
                 for episode, recorder in zip(episodes, recorders, strict=False):
                     episode.arrays.update(recorder.arrays())
                 return episodes
         raise LessonError(
-            f"lesson {self._lesson.lesson_id!r}: {len(playing)} of {len(copies)} episodes in {self._name!r} did not "
+            f"lesson {self._lesson.lesson_id!r}: {len(playing)} of {len(envs)} episodes in {self._name!r} did not "
             f"end in {EVALUATION_STEP_LIMIT} steps; give the lesson max_episode_steps"
         )
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Nothing: Gymnasium has no way to save an environment. Restored, the copies start new episodes."""
+        """None, because Gymnasium cannot save an environment. A restored runner starts new episodes."""
         return None
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
@@ -199,16 +198,16 @@ class GymnasiumRunner:
         self._obs = None
 
     def close(self) -> None:
-        for copy in self._copies:
-            copy.close()
+        for env in self._envs:
+            env.close()
 
 
-def _reset_all(copies: Sequence[EnvironmentCopy], key: jax.Array) -> np.ndarray:
-    seeds = jax.random.randint(key, (len(copies),), 0, 2**31 - 1).tolist()
-    return np.stack([copy.reset(seed) for copy, seed in zip(copies, seeds, strict=True)])
+def _reset_all(envs: Sequence[LessonEnvironment], key: jax.Array) -> np.ndarray:
+    seeds = jax.random.randint(key, (len(envs),), 0, 2**31 - 1).tolist()
+    return np.stack([env.reset(seed) for env, seed in zip(envs, seeds, strict=True)])
 
 
-def _empty_arrays(like: EnvironmentCopy, steps: int, batch: int) -> dict[str, np.ndarray]:
+def _empty_arrays(like: LessonEnvironment, steps: int, batch: int) -> dict[str, np.ndarray]:
     discrete = isinstance(like.actions, Discrete)
     action_shape = () if discrete else (outputs_for(like.actions),)
     return {

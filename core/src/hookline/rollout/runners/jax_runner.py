@@ -1,4 +1,4 @@
-"""Lessons in JAX-native environments: rollouts and evaluations as compiled scans."""
+"""`JaxRunner`: rollouts and evaluations of JAX-native environments, as compiled scans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hookline.policies import Discrete, MLPPolicy, actions_jax
-from hookline.policies.protocol import Actor, JaxControlPolicy
+from hookline.policies.protocol import Actor, ActorWeights, JaxControlPolicy
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 from hookline.rollout.environments.outcomes import attributed, shortened
@@ -19,77 +19,76 @@ from hookline.rollout.errors import LessonError, RolloutError
 from hookline.rollout.rng import seed_of
 from hookline.rollout.runners.control import control_rollout, played_episode
 from hookline.rollout.runners.jax_scan import (
-    Copies,
+    EnvStates,
     committed,
     scan_rollout,
-    start_copies,
-    step_copies,
+    start_environments,
+    step_environments,
     with_time_limit,
     within_bounds,
 )
-from hookline.rollout.runners.runner import Weights
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["EVALUATION_STEP_LIMIT", "STRETCH", "JaxRunner", "Played", "play_episodes", "play_scanned", "play_stepwise"]
 
 STRETCH: Final = 128
-"""Steps of one scan."""
+"""Steps in one scan of an evaluation."""
 START: Final = 2**32 - 1
-"""What the states that episodes start from are drawn with; a stretch is drawn with its number."""
+"""Folded into the key for initial states. Each stretch folds in its own number."""
 ACTIONS: Final = 2**32 - 2
-"""What actions are drawn with where they come from elsewhere."""
+"""Folded into the key for actions of a policy without a JAX forward."""
 
 
 class Played(NamedTuple):
-    """How each episode came out."""
+    """The outcome of each episode."""
 
     returns: np.ndarray
     lengths: np.ndarray
     terminated: np.ndarray
-    """It ended by itself, and was not cut short."""
+    """Whether it ended by termination rather than truncation."""
     ended: np.ndarray
     faulty_at: np.ndarray
-    """The step at which a reward or an observation was not finite, -1 where all were."""
+    """The first step at which a reward or an observation was not finite, or -1."""
     record: dict[str, np.ndarray]
-    """What happened in the first episodes, (steps, episodes) each. What is there after an end is of no account."""
+    """The steps of the first episodes, (steps, episodes) each. Values after an episode's end have no meaning."""
 
 
 class Playing(NamedTuple):
-    """Episodes between two steps. Those that have ended go on in vain, until all have."""
+    """Episodes between two steps. Those that have ended are still stepped until all have, without effect."""
 
-    copies: Copies
+    envs: EnvStates
     terminated: jax.Array
     ended: jax.Array
     faulty_at: jax.Array
 
 
 PlayOn = Callable[[Playing, np.uint32], tuple[Playing, dict[str, jax.Array]]]
-"""Plays some more steps, given their number; returns where they led to, and what happened in them."""
+"""Plays the next stretch, given its number. Returns the new state and the recorded steps."""
 
 
 def play_episodes(
     environment: JaxEnvironment, key: jax.Array, play_on: PlayOn, *, episodes: int, stretch: int, step_limit: int
 ) -> Played:
-    """Play so many episodes until all have ended, or for about `step_limit` steps.
+    """Play episodes until all have ended, or for about `step_limit` steps.
 
-    :param play_on: `play_scanned` or `play_stepwise` with all that they need besides.
-    :param stretch: how many steps one call of it takes.
+    :param play_on: `play_scanned` or `play_stepwise`, with their keyword arguments bound.
+    :param stretch: the number of steps in one call of `play_on`.
     """
     playing = committed(_start(environment, key, episodes))
     records: list[dict[str, jax.Array]] = []
     while len(records) * stretch < step_limit and not np.asarray(playing.ended).all():
         playing, record = play_on(playing, np.uint32(len(records)))
         records.append(record)
-    copies, terminated, ended, faulty_at = jax.device_get(playing)
+    envs, terminated, ended, faulty_at = jax.device_get(playing)
     whole = {name: np.concatenate([np.asarray(own[name]) for own in records]) for name in records[0]}
-    return Played(copies.returns, copies.lengths, terminated, ended, faulty_at, whole)
+    return Played(envs.returns, envs.lengths, terminated, ended, faulty_at, whole)
 
 
 @partial(jax.jit, static_argnames=("environment", "episodes"))
 def _start(environment: JaxEnvironment, key: jax.Array, episodes: int) -> Playing:
     none = jnp.zeros(episodes, bool)
-    copies = start_copies(environment, jax.random.fold_in(key, START), episodes)
-    return Playing(copies, none, none, jnp.full(episodes, -1, jnp.int32))
+    envs = start_environments(environment, jax.random.fold_in(key, START), episodes)
+    return Playing(envs, none, none, jnp.full(episodes, -1, jnp.int32))
 
 
 @partial(jax.jit, static_argnames=("environment", "policy", "recorded", "max_episode_steps", "greedy"))
@@ -107,17 +106,17 @@ def play_scanned(
 ) -> tuple[Playing, dict[str, jax.Array]]:
     """Take `STRETCH` steps with the policy compiled in.
 
-    :param recorded: of how many episodes to keep observations, actions and rewards.
+    :param recorded: the number of episodes whose observations, actions and rewards are kept.
     """
     episodes = playing.ended.shape[0]
-    # In here, as all that is drawn: each call of JAX from Python costs more than the drawing.
+    # Drawn inside jit, because a call of JAX from Python costs more than drawing.
     noise_key, step_key = jax.random.split(jax.random.fold_in(key, stretch))
     noise = None if greedy else actions_jax.noise(policy.actions, noise_key, (STRETCH, episodes))
     step_keys = jax.random.split(step_key, (STRETCH, episodes))
 
-    def step(playing: Playing, chance: tuple[Any, jax.Array]) -> tuple[Playing, dict[str, jax.Array]]:
-        noise, keys = chance
-        outputs, _ = policy.jax_forward(weights, playing.copies.obs)
+    def step(playing: Playing, drawn: tuple[Any, jax.Array]) -> tuple[Playing, dict[str, jax.Array]]:
+        noise, keys = drawn
+        outputs, _ = policy.jax_forward(weights, playing.envs.obs)
         if greedy:
             action = actions_jax.greedy(policy.actions, outputs)
         else:
@@ -137,8 +136,8 @@ def play_stepwise(
     recorded: int = 0,
     max_episode_steps: int | None,
 ) -> tuple[Playing, dict[str, jax.Array]]:
-    """Take one step, with actions from elsewhere."""
-    action = act(np.asarray(playing.copies.obs))
+    """Take one step with the actions of `act`."""
+    action = act(np.asarray(playing.envs.obs))
     taken: tuple[Playing, dict[str, jax.Array]] = _step_once(
         environment, playing, action, key, number, recorded, max_episode_steps
     )
@@ -168,39 +167,39 @@ def _play_step(
     recorded: int,
     max_episode_steps: int | None,
 ) -> tuple[Playing, dict[str, jax.Array]]:
-    copies, terminated, ended, faulty_at = playing
-    after = jax.vmap(environment.step)(keys, copies.state, within_bounds(environment.actions, action))
-    lengths = copies.lengths + ~ended
+    envs, terminated, ended, faulty_at = playing
+    after = jax.vmap(environment.step)(keys, envs.state, within_bounds(environment.actions, action))
+    lengths = envs.lengths + ~ended
     after = with_time_limit(after, lengths, max_episode_steps)
-    returns = copies.returns + jnp.where(ended, 0.0, after.reward)
-    happened = {"obs": copies.obs, "actions": action, "rewards": after.reward}
-    finite = jnp.isfinite(after.reward) & jnp.isfinite(copies.obs).all(axis=-1)
+    returns = envs.returns + jnp.where(ended, 0.0, after.reward)
+    happened = {"obs": envs.obs, "actions": action, "rewards": after.reward}
+    finite = jnp.isfinite(after.reward) & jnp.isfinite(envs.obs).all(axis=-1)
     faulty_at = jnp.where(finite | ended | (faulty_at >= 0), faulty_at, lengths - 1)
     terminated = jnp.where(ended, terminated, after.terminated)
     ended = ended | after.terminated | after.truncated
-    played = Playing(Copies(after.state, after.obs, returns, lengths), terminated, ended, faulty_at)
+    played = Playing(EnvStates(after.state, after.obs, returns, lengths), terminated, ended, faulty_at)
     return played, {name: array[:recorded] for name, array in happened.items()}
 
 
 EVALUATION_STEP_LIMIT: Final = 100_000
-"""An evaluation that has not come to an end after so many steps never will."""
+"""An evaluation whose episodes have not ended after this many steps is an error."""
 
 
 class JaxRunner:
-    """Keeps copies of an environment. It scans them where the policy has a JAX forward, else steps all of them at once.
+    """Keeps several environments. It scans them if the policy has a JAX forward, else it steps them all at once.
 
-    Either way their state can be saved.
+    Their state can be saved in both cases.
     """
 
     plays_text = False
     _actor: Actor
 
-    def __init__(self, lesson: Lesson, environment: JaxEnvironment, copies: int, steps: int) -> None:
+    def __init__(self, lesson: Lesson, environment: JaxEnvironment, count: int, steps: int) -> None:
         self._lesson = lesson
         self._environment = environment
-        self._batch = copies
+        self._batch = count
         self._steps = steps
-        self._copies: Copies | None = None
+        self._envs: EnvStates | None = None
         self._where = f"lesson {lesson.lesson_id!r}: environment {environment.name!r}"
         _check_shapes(environment, self._where)
 
@@ -211,56 +210,58 @@ class JaxRunner:
         actor.check(self._where, self._environment.observation_size, self._environment.actions)
         self._actor = actor
 
-    def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
+    def rollout(self, weights: ActorWeights, key: jax.Array, version: int) -> Rollout:
         start_key, scan_key = jax.random.split(key)
         with attributed(f"{self._where}, in a rollout"):
-            if self._copies is None:
-                self._copies = committed(start_copies(self._environment, start_key, self._batch))
+            if self._envs is None:
+                self._envs = committed(start_environments(self._environment, start_key, self._batch))
             play = self._scan if self._actor.jax_policy is not None else self._step_by_step
-            self._copies, record = play(self._copies, weights, scan_key)
-        # Copies of their own memory: torch and MLX may write into what they take over.
+            self._envs, record = play(self._envs, weights, scan_key)
+        # Copied, because torch and MLX may write into arrays that share their memory.
         arrays = {name: np.array(array) for name, array in record.items()}
         returns, lengths = arrays.pop("returns"), arrays.pop("lengths")
         return control_rollout(self._lesson.lesson_id, version, self._environment.name, arrays, returns, lengths)
 
-    def _scan(self, copies: Copies, weights: Weights, key: jax.Array) -> tuple[Copies, Mapping[str, Any]]:
-        scanned: tuple[Copies, dict[str, Any]] = scan_rollout(
+    def _scan(self, envs: EnvStates, weights: ActorWeights, key: jax.Array) -> tuple[EnvStates, Mapping[str, Any]]:
+        scanned: tuple[EnvStates, dict[str, Any]] = scan_rollout(
             self._environment,
             self._actor.jax_policy,
             weights,
-            copies,
+            envs,
             key,
             steps=self._steps,
             max_episode_steps=self._lesson.max_episode_steps,
         )
         return scanned
 
-    def _step_by_step(self, copies: Copies, weights: Weights, key: jax.Array) -> tuple[Copies, Mapping[str, Any]]:
+    def _step_by_step(
+        self, envs: EnvStates, weights: ActorWeights, key: jax.Array
+    ) -> tuple[EnvStates, Mapping[str, Any]]:
         action_key, step_key = jax.random.split(key)
         act = self._actor.playing(weights, seed_of(action_key))
         steps: list[dict[str, Any]] = []
         for number in range(self._steps):
-            copies, happened = step_copies(
+            envs, happened = step_environments(
                 self._environment,
-                copies,
-                act(np.asarray(copies.obs)),
+                envs,
+                act(np.asarray(envs.obs)),
                 step_key,
                 np.uint32(number),
                 max_episode_steps=self._lesson.max_episode_steps,
             )
             steps.append(happened)
         record = {name: np.stack([np.asarray(own[name]) for own in steps]) for name in steps[0]}
-        record |= self._actor.logprobs_and_values(weights, record, np.asarray(copies.obs))
+        record |= self._actor.logprobs_and_values(weights, record, np.asarray(envs.obs))
         del record["final_obs"]
-        return copies, record
+        return envs, record
 
-    def evaluate(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
+    def evaluate(self, weights: ActorWeights, key: jax.Array, request: EvaluationRequest) -> list[Episode]:
         with attributed(f"{self._where}, in an evaluation"):
             played = play_episodes(
                 self._environment,
                 key,
-                self._play_on(weights, key, asked),
-                episodes=asked.n_examples,
+                self._play_on(weights, key, request),
+                episodes=request.n_examples,
                 stretch=1 if self._actor.jax_policy is None else STRETCH,
                 step_limit=EVALUATION_STEP_LIMIT,
             )
@@ -272,7 +273,7 @@ class JaxRunner:
             )
         if not played.ended.all():
             raise LessonError(
-                f"{self._where}, {int((~played.ended).sum())} of {asked.n_examples} episodes did not end in "
+                f"{self._where}, {int((~played.ended).sum())} of {request.n_examples} episodes did not end in "
                 f"{EVALUATION_STEP_LIMIT} steps; give the lesson max_episode_steps"
             )
         episodes = [
@@ -281,50 +282,50 @@ class JaxRunner:
                 played.returns.tolist(), played.lengths.tolist(), played.terminated.tolist(), strict=True
             )
         ]
-        for index, episode in enumerate(episodes[: asked.replays]):
+        for index, episode in enumerate(episodes[: request.replays]):
             length = episode.metadata["length"]
             episode.arrays.update({name: array[:length, index].copy() for name, array in played.record.items()})
         return episodes
 
-    def _play_on(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> PlayOn:
+    def _play_on(self, weights: ActorWeights, key: jax.Array, request: EvaluationRequest) -> PlayOn:
         common: dict[str, Any] = {
             "environment": self._environment,
             "key": key,
-            "recorded": min(asked.replays, asked.n_examples),
+            "recorded": min(request.replays, request.n_examples),
             "max_episode_steps": self._lesson.max_episode_steps,
         }
         policy = self._actor.jax_policy
         if policy is not None:
-            return partial(play_scanned, **common, policy=policy, weights=weights, greedy=asked.greedy)
-        seed = None if asked.greedy else seed_of(jax.random.fold_in(key, ACTIONS))
+            return partial(play_scanned, **common, policy=policy, weights=weights, greedy=request.greedy)
+        seed = None if request.greedy else seed_of(jax.random.fold_in(key, ACTIONS))
         return partial(play_stepwise, **common, act=self._actor.playing(weights, seed))
 
     def state_dict(self) -> dict[str, Any] | None:
-        if self._copies is None:
+        if self._envs is None:
             return None
-        return {"leaves": [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self._copies)]}
+        return {"leaves": [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self._envs)]}
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         if state is None:
-            self._copies = None
+            self._envs = None
             return
-        like = start_copies(self._environment, jax.random.key(0), self._batch)
+        like = start_environments(self._environment, jax.random.key(0), self._batch)
         leaves, structure = jax.tree.flatten(like)
         saved = [np.asarray(value) for value in state["leaves"]]
         if [value.shape for value in saved] != [leaf.shape for leaf in leaves]:
             raise RolloutError(
-                f"lesson {self._lesson.lesson_id!r}: the saved state is not of {self._batch} copies of "
+                f"lesson {self._lesson.lesson_id!r}: the saved state is not of {self._batch} environments "
                 f"{self._environment.name!r}; restore it with the config that it was saved with"
             )
         restored = [value.astype(leaf.dtype) for value, leaf in zip(saved, leaves, strict=True)]
-        self._copies = committed(jax.tree.unflatten(structure, restored))
+        self._envs = committed(jax.tree.unflatten(structure, restored))
 
     def close(self) -> None:
-        self._copies = None
+        self._envs = None
 
 
 def _check_shapes(environment: JaxEnvironment, where: str) -> None:
-    """Raise an error when the functions give what a rollout cannot scan. They are traced, and not run."""
+    """Raise an error if the functions return values that a rollout cannot scan. They are traced, not run."""
     key = jax.random.key(0)
     actions = environment.actions
     action = np.zeros((), np.int32) if isinstance(actions, Discrete) else np.zeros(actions.size, np.float32)

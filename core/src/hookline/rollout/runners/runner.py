@@ -1,51 +1,79 @@
-"""What a worker asks of a lesson, whatever its environment is."""
+"""`Runner`: plays one lesson. `build_runner` chooses the runner for a lesson's environment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hookline.policies.protocol import Actor, ActorWeights, PolicySpecification
+from hookline.rollout.config import RolloutWorkerConfig
+from hookline.rollout.curriculum import Lesson
+from hookline.rollout.environments.jax_environment import JaxEnvironment
+from hookline.rollout.environments.naming import find_environment
+from hookline.rollout.errors import RolloutError
+from hookline.rollout.runners.gymnasium_runner import GymnasiumRunner
+from hookline.rollout.runners.jax_runner import JaxRunner
+from hookline.rollout.runners.text_runner import TextRunner
+from hookline.rollout.text.problems import TextTask
+
 if TYPE_CHECKING:
     import jax
 
-    from hookline.policies.protocol import Actor, PolicySpecification
     from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
-__all__ = ["Runner"]
-
-Weights = Any
-"""As `Actor.load_weights` gives them."""
+__all__ = ["Runner", "build_runner"]
 
 
 class Runner(Protocol):
-    """Makes rollouts and evaluations of one lesson. What it keeps between rollouts is the state of its environments."""
+    """Makes rollouts and evaluations of one lesson. Between rollouts it keeps the state of its environments."""
 
     plays_text: bool
     """Whether the policy chooses tokens. Otherwise it chooses actions in an environment."""
 
     def default_policy(self) -> PolicySpecification:
-        """A policy that suits the lesson."""
+        """A policy that fits the lesson."""
 
     def use_actor(self, actor: Actor) -> None:
-        """Play with this actor from now on; raise a `PolicyError` when its policy does not suit the lesson."""
+        """Use this actor from now on. Raises a `PolicyError` if its policy does not fit the lesson."""
 
-    def rollout(self, weights: Weights, key: jax.Array, version: int) -> Rollout:
-        """The next rollout, going on where the last one ended.
+    def rollout(self, weights: ActorWeights, key: jax.Array, version: int) -> Rollout:
+        """The next rollout, which continues where the last one ended.
 
-        :param version: that of the weights.
+        :param version: the version of the weights.
         """
 
-    def evaluate(self, weights: Weights, key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
-        """Exactly as many fresh episodes as asked for; a reward is None where a checker says that none applies.
+    def evaluate(self, weights: ActorWeights, key: jax.Array, request: EvaluationRequest) -> list[Episode]:
+        """Play the requested number of new episodes. A reward is None if the checker returned None.
 
-        All that happened is kept of the first `asked.replays` ones. Responses to one problem share a `group`.
+        The first `request.replays` episodes are recorded step by step. Responses to one problem share a `group`.
         """
 
     def state_dict(self) -> dict[str, Any] | None:
-        """What JSON can hold of the environments' state, None when they must start anew."""
+        """The environments' state as JSON-compatible data. None if it cannot be saved."""
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from a state, or start anew."""
+        """Restore a saved state. None starts new episodes."""
 
     def close(self) -> None:
         """Close the environments."""
+
+
+def build_runner(lesson: Lesson, config: RolloutWorkerConfig, registered: Mapping[str, Any]) -> Runner:
+    """The runner for a lesson's environment.
+
+    :param registered: environments by name, from the plugins' `register_environments`.
+    """
+    environment = lesson.environment
+    name = environment if isinstance(environment, str) else getattr(environment, "__name__", type(environment).__name__)
+    if isinstance(environment, str):
+        environment = find_environment(environment, registered)
+    if isinstance(environment, TextTask):
+        return TextRunner(lesson, environment, config.tokenizer, config.num_environments, config.sampling)
+    if isinstance(environment, JaxEnvironment):
+        return JaxRunner(lesson, environment, config.num_environments, config.steps_per_rollout)
+    if callable(environment):
+        return GymnasiumRunner(lesson, name, environment, config.num_environments, config.steps_per_rollout)
+    raise RolloutError(
+        f"lesson {lesson.lesson_id!r}: an environment is a name, a JaxEnvironment, a TextTask, "
+        f"or a function that returns a Gymnasium environment, not {environment!r}"
+    )

@@ -1,4 +1,4 @@
-"""Text lessons: problems are drawn, an engine samples responses, and a checker says what each is worth."""
+"""`TextRunner`: draws problems, samples responses with an engine, and scores them with a checker."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hookline.rollout.engines.engine import RolloutEngine
 from hookline.rollout.engines.jax_engine import JaxEngine
 from hookline.rollout.environments.outcomes import attributed, checked_reward
 from hookline.rollout.errors import LessonError
-from hookline.rollout.text.task import CharacterTokenizer, TextProblem, TextTask
+from hookline.rollout.text.problems import CharacterTokenizer, TextProblem, TextTask
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout, Turn
 
 __all__ = ["TextRunner"]
 
 
 class TextRunner:
-    """Samples responses to the problems of one lesson. It keeps nothing between rollouts."""
+    """Samples responses to the problems of one lesson. It has no state between rollouts."""
 
     plays_text = True
 
@@ -48,7 +48,7 @@ class TextRunner:
         if missing:
             raise PolicyError(
                 f"{where} is a text lesson and needs a policy with {'() and '.join(missing)}(), and "
-                f"{type(policy).__name__} has none: give a TransformerPolicy, or a specification with a JAX forward"
+                f"{type(policy).__name__} has none: use a TransformerPolicy, or a specification with a JAX forward"
             )
         if policy.vocabulary != self._tokenizer.size:
             raise PolicyError(
@@ -64,15 +64,15 @@ class TextRunner:
         rewards = np.array([math.nan if e.reward is None else e.reward for e in episodes], np.float32)
         return Rollout(self._lesson.lesson_id, version, {"rewards": rewards}, episodes, _stats(episodes))
 
-    def evaluate(self, weights: Mapping[str, Any], key: jax.Array, asked: EvaluationRequest) -> list[Episode]:
+    def evaluate(self, weights: Mapping[str, Any], key: jax.Array, request: EvaluationRequest) -> list[Episode]:
         problem_key, sample_key = jax.random.split(key)
-        problems = self._draw(problem_key, asked.n_examples, held_out=asked.held_out)
+        problems = self._draw(problem_key, request.n_examples, held_out=request.held_out)
         self._engine.update_weights(weights, None)
-        sampling = replace(self._sampling, samples_per_prompt=asked.samples_per_problem)
-        if asked.greedy:
+        sampling = replace(self._sampling, samples_per_prompt=request.samples_per_problem)
+        if request.greedy:
             sampling.temperature = 0.0
         episodes = self._answer(problems, sampling, sample_key)
-        for episode in episodes[: asked.replays]:
+        for episode in episodes[: request.replays]:
             tokens = episode.tokens.tolist()
             episode.metadata["token_texts"] = [self._tokenizer.decode([token]) for token in tokens]
         return episodes
@@ -83,7 +83,7 @@ class TextRunner:
             return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
 
     def _answer(self, problems: Sequence[TextProblem], sampling: SamplingConfig, key: jax.Array) -> list[Episode]:
-        """The episodes of so many responses to each problem."""
+        """Sample `samples_per_prompt` responses to each problem."""
         prompts = [self._tokenizer.encode(problem.prompt) for problem in problems]
         longest = max(map(len, prompts))
         if longest > self._engine.context - self._task.max_new_tokens:
@@ -94,7 +94,7 @@ class TextRunner:
         generated = self._engine.generate(
             prompts, sampling, key, max_new_tokens=self._task.max_new_tokens, stop=self._tokenizer.end
         )
-        # One array of each kind for all episodes, prompts aligned on the right: an episode's part of it is a slice.
+        # One array for all episodes, with prompts aligned on the right, so that each episode is a slice of it.
         rows = len(generated.tokens)
         groups = np.repeat(np.arange(len(prompts)), sampling.samples_per_prompt)
         before = np.zeros((len(prompts), longest), generated.tokens.dtype)
@@ -119,7 +119,7 @@ class TextRunner:
     def _episode(
         self, problem: TextProblem, group: int, read: int, temperature: float, columns: Mapping[str, Any]
     ) -> Episode:
-        """:param read: how many of the tokens are the prompt's."""
+        """:param read: the number of prompt tokens."""
         tokens = columns["tokens"]
         response = self._tokenizer.decode(tokens[read:].tolist())
         return Episode(
@@ -140,7 +140,7 @@ class TextRunner:
     def _check(self, problem: TextProblem, response: str) -> float | None:
         where = (
             f"lesson {self._lesson.lesson_id!r}: the checker, for the response {response!r} to {problem.prompt!r} "
-            f"(answer {problem.answer!r}), which may give None for what it cannot judge"
+            f"(answer {problem.answer!r}), which may return None for a response that it cannot score"
         )
         with attributed(where):
             reward = self._task.checker(problem, response)

@@ -1,4 +1,4 @@
-"""Arithmetic of growing difficulty: the lessons that need nothing but a generator of numbers."""
+"""Arithmetic lessons of increasing difficulty. They need only a random number generator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from hookline.errors import did_you_mean
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.errors import CurriculumError
-from hookline.rollout.text.task import TextProblem, TextTask
+from hookline.rollout.text.problems import TextProblem, TextTask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,18 +26,18 @@ OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
 
 
 HELD_OUT: Final = 10
-"""One of so many problems is kept from training, the same ones in every run."""
+"""One problem in this many is held out from training. They are the same in every run."""
 
 
 @dataclass(frozen=True)
 class ArithmeticProblems:
-    """Draws problems such as `12+34=`, with numbers of up to so many digits."""
+    """Draws problems such as `12+34=`, with numbers of up to `digits` digits."""
 
     digits: int | tuple[int, int] = 1
-    """Of both numbers, or of the one and of the other; which of them comes first is left to chance."""
+    """The digits of both numbers, or of each. The order of the two numbers is random."""
     operations: str = "+"
     part: Literal["all", "training", "held_out"] = "all"
-    """Which problems are drawn: those to train on, those to be evaluated by, or both."""
+    """Which problems are drawn: those for training, those held out for evaluation, or both."""
 
     def __post_init__(self) -> None:
         for symbol in self.operations:
@@ -78,7 +78,7 @@ LEVELS: Final[Mapping[str, ArithmeticProblems]] = {
 def arithmetic_lessons(
     *levels: str, unlock_at: float = 0.8, stop_threshold: float = 0.95, max_new_tokens: int = 8
 ) -> list[Lesson]:
-    """Lessons for these levels, or for all: each is unlocked once the one before it succeeds at `unlock_at`."""
+    """Lessons for these levels, or for all. Each is unlocked by a success of `unlock_at` in the one before it."""
     names = levels or tuple(LEVELS)
     for name in names:
         if name not in LEVELS:

@@ -1,4 +1,4 @@
-"""What a text lesson is made of: problems, a checker, and a tokenizer."""
+"""The parts of a text lesson: problems, a checker, and a tokenizer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PRINTABLE: Final = "\n" + string.digits + string.ascii_letters + string.punctuat
 
 
 class TokenizerError(HooklineError, ValueError):
-    """A text has a character that the tokenizer does not know."""
+    """A text contains a character that is not in the tokenizer's alphabet."""
 
 
 @dataclass(frozen=True)
 class CharacterTokenizer:
-    """One token for each character of an alphabet. Token 0 is padding, token 1 the end of a text."""
+    """One token for each character of an alphabet. Token 0 is padding, token 1 the end of text."""
 
     alphabet: str = PRINTABLE
 
@@ -33,11 +33,11 @@ class CharacterTokenizer:
 
     def __post_init__(self) -> None:
         if len(set(self.alphabet)) != len(self.alphabet):
-            raise TokenizerError("an alphabet must have each of its characters once")
+            raise TokenizerError("an alphabet must not repeat a character")
 
     @property
     def size(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
         return len(self.alphabet) + 2
 
     def encode(self, text: str) -> list[int]:
@@ -46,11 +46,11 @@ class CharacterTokenizer:
         except KeyError as error:
             raise TokenizerError(
                 f"the tokenizer does not know the character {error.args[0]!r} in {text!r}: "
-                "give the worker's config a CharacterTokenizer whose alphabet has it"
+                "set the worker config's tokenizer to a CharacterTokenizer whose alphabet has it"
             ) from None
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text up to its end; padding is left out."""
+        """The text up to the end token, without padding."""
         characters = []
         for token in tokens:
             if token == self.end:
@@ -65,7 +65,7 @@ class CharacterTokenizer:
 
 
 class TextProblem(NamedTuple):
-    """One prompt, the answer that is expected, and whatever else a checker needs to judge a response."""
+    """A prompt, the expected answer, and any other data that a checker needs."""
 
     prompt: str
     answer: str
@@ -75,11 +75,11 @@ class TextProblem(NamedTuple):
 Problems = Sequence[TextProblem | tuple[str, str]] | Callable[["np.random.Generator"], TextProblem | tuple[str, str]]
 
 Checker = Callable[[TextProblem, str], float | None]
-"""From a problem and the response to it to a reward, or None when the problem cannot be judged."""
+"""Scores a response to a problem. Returns None if it cannot be scored."""
 
 
 def exact_match(problem: TextProblem, response: str) -> float:
-    """1 for the answer and nothing else, but for space around it; 0 for all other responses."""
+    """1 if the response equals the answer, ignoring surrounding whitespace, else 0."""
     return float(response.strip() == problem.answer.strip())
 
 
@@ -88,17 +88,17 @@ class TextTask:
     """The environment of a text lesson."""
 
     problems: Problems
-    """Problems to draw from, or a function that makes one."""
+    """A list of problems to draw from, or a function that draws one."""
     checker: Checker = exact_match
     max_new_tokens: int = 16
-    """How long a response may be, its end-of-text token included."""
+    """The maximum length of a response, including its end-of-text token."""
     held_out: Problems | None = None
-    """Problems for evaluations, which training never sees; None for those of training."""
+    """Problems for evaluations, which are not used in training. None to evaluate on the training problems."""
     target_length: int | None = None
-    """How many words a response should have, for rewards and verifiers that ask; None for what they expect of any."""
+    """The number of words a response should have, for rewards and verifiers of length. None for their default."""
 
     def draw(self, generator: np.random.Generator, *, held_out: bool = False) -> TextProblem:
-        """A problem by chance, to train on or to be evaluated by."""
+        """Draw a random problem, for training or from the held-out ones."""
         problems = self.problems if self.held_out is None or not held_out else self.held_out
         if callable(problems):
             return TextProblem(*problems(generator))
