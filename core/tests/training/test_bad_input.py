@@ -40,8 +40,8 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_spoils_the_weights(
     hookline_manager.register(Poison())
     with pytest.raises(
         NonFiniteLossError,
-        match="loss 'sft' is nan at step 2 of epoch 1. The weights are still those of the step before. "
-        "Look for such values in the data and rewards, or lower optimizer.learning_rate",
+        match="loss 'sft' is nan at step 2 of epoch 1. This step did not change the weights. "
+        "Check the data and rewards for such values, or lower optimizer.learning_rate",
     ):
         trainer.train()
     assert trainer.policy.token_embedding.weight.isfinite().all()

@@ -209,7 +209,7 @@ def test_shards_take_the_steps_of_a_whole_policy_whatever_rows_each_rank_has(tmp
     assert _flat(first["moments"][1]) == pytest.approx(_flat(first["moments"][0]), abs=1e-6)
     assert first["held"] + second["held"] == first["size"]
     assert 0 < second["held"] <= first["held"] < 0.7 * first["size"]
-    assert "RowMeans keeps 'row_mean' in another shape than the parameter's" in first["refused"]
+    assert "the state 'row_mean' of RowMeans has another shape than its parameter" in first["refused"]
 
 
 DYING = (

@@ -237,9 +237,9 @@ def test_any_optimizer_takes_the_steps_of_torch(name: str, options: dict[str, An
     [
         (OptimizerConfig("admw"), "torch.optim has no 'admw' .did you mean 'adamw'"),
         (OptimizerConfig("torch.optim.Missing"), "'torch.optim.Missing' cannot be imported"),
-        (OptimizerConfig("torch.nn.Linear"), "'torch.nn.Linear' is no torch.optim.Optimizer"),
+        (OptimizerConfig("torch.nn.Linear"), "'torch.nn.Linear' is not a torch.optim.Optimizer"),
         (OptimizerConfig("sgd", options={"momentun": 0.9}), "SGD has no 'momentun' .did you mean 'momentum'"),
-        (OptimizerConfig("lbfgs"), "LBFGS evaluates the loss several times a step"),
+        (OptimizerConfig("lbfgs"), "LBFGS needs a closure to evaluate the loss several times a step"),
         (OptimizerConfig("adamw", options={"eps": -1.0}), "optimizer 'adamw': Invalid epsilon value"),
     ],
 )
