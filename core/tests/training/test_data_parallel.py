@@ -242,7 +242,7 @@ trainer.train()
 def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: Path, trouble: str, kind: str) -> None:
     run(tmp_path, DYING.replace("TROUBLE", trouble), ranks=2, kind=kind, expect_failure=True)
     message = read(tmp_path, "last-words-0.json")
-    lost = "rank 0 of 2 lost the other ranks while adding up numbers: one has died, or did not answer in time"
+    lost = "rank 0 of 2 lost the other ranks while summing numbers: one has died, or did not respond in time"
     # torchrun may be quicker to end the survivor than the survivor to notice.
     assert message.startswith(lost) or (message == "terminated by SIGTERM" and "exit" in trouble)
 

@@ -1,4 +1,4 @@
-"""Same seed, same weights; and a run that goes on from a saved state is the run that never stopped."""
+"""Same seed, same weights; and a resumed run equals the run that never stopped."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_state_of_more_ranks_is_an_error() -> None:
     trainer = supervised(1, PluginManager())
     saved = trainer.state_dict()
     saved["progress"]["ranks"] *= 2
-    with pytest.raises(TrainingError, match=r"the run was saved with 2 rank\(s\) and cannot go on exactly with 1"):
+    with pytest.raises(TrainingError, match=r"the run was saved with 2 rank\(s\) and cannot resume exactly with 1"):
         trainer.load_state_dict(saved)
 
 
