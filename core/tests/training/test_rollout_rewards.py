@@ -75,7 +75,7 @@ def test_a_plugin_cannot_give_a_reward_by_the_lessons_name(hookline_manager: Plu
 
     hookline_manager.register(Other(), "other")
     system = create_integrated_reward_system(STRICT, hookline_manager)
-    with pytest.raises(RewardError, match="reward 'lesson' of plugin 'other': another reward is called 'lesson' too"):
+    with pytest.raises(RewardError, match="reward 'lesson' of plugin 'other': another reward is also named 'lesson'"):
         system.process_rollout(rollout())
 
 
