@@ -288,7 +288,7 @@ def test_the_config_lists_every_value_that_makes_no_sense() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_device_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(TrainingError, match='learner.device is "cuda", and torch finds none'):
+    with pytest.raises(TrainingError, match='learner.device is "cuda", but torch finds none'):
         learner_of(transformer(), {"sft": {}}, device="cuda")
     assert learner_of(transformer(), {"sft": {}}, device="auto").device.type in ("cpu", "mps")
 

@@ -111,13 +111,13 @@ def mean_stats(rollouts: Sequence[Rollout]) -> dict[str, float]:
 def union_of_specs(losses: Sequence[Loss]) -> tuple[dict[str, Field], dict[str, list[str]]]:
     """The union of the losses' specs, and the losses that need each field. Conflicting specs are an error."""
     union: dict[str, Field] = {}
-    askers: dict[str, list[str]] = {}
+    needed_by: dict[str, list[str]] = {}
     for loss in losses:
         for name, field in loss.get_experience_spec().items():
             before = union.get(name, field)
             if not before.agrees_with(field):
                 raise ExperienceError(
-                    f"losses {askers[name][0]!r} and {loss.name!r} disagree on {name!r} in the experience: "
+                    f"losses {needed_by[name][0]!r} and {loss.name!r} disagree on {name!r} in the experience: "
                     f"{before} and {field}"
                 )
             union[name] = Field(
@@ -126,8 +126,8 @@ def union_of_specs(losses: Sequence[Loss]) -> tuple[dict[str, Field], dict[str, 
                 computed=before.computed or field.computed,
                 optional=before.optional and field.optional,
             )
-            askers.setdefault(name, []).append(loss.name)
-    return union, askers
+            needed_by.setdefault(name, []).append(loss.name)
+    return union, needed_by
 
 
 class Experience:
@@ -137,7 +137,7 @@ class Experience:
     """
 
     def __init__(self, losses: Sequence[Loss]) -> None:
-        self.spec, self._askers = union_of_specs(losses)
+        self.spec, self._needed_by = union_of_specs(losses)
         self.grid: tuple[int, ...] = ()
         """The shape of the grid of rows."""
         self._fields: dict[str, Tensor] = {}
@@ -179,15 +179,15 @@ class Experience:
         self._fields[name] = values
 
     def _who(self, name: str) -> str:
-        askers = self._askers[name]
-        return f"loss {askers[0]!r} needs" if len(askers) == 1 else f"losses {', '.join(map(repr, askers))} need"
+        losses = self._needed_by[name]
+        return f"loss {losses[0]!r} needs" if len(losses) == 1 else f"losses {', '.join(map(repr, losses))} need"
 
     def __contains__(self, name: str) -> bool:
         return name in self._fields
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._fields:
-            who = self._who(name) if name in self._askers else "a loss needs"
+            who = self._who(name) if name in self._needed_by else "a loss needs"
             raise ExperienceError(
                 f"{who} {name!r}, which no loss has computed in this epoch; "
                 f"the experience has {', '.join(self._fields) or 'nothing'}"
