@@ -132,7 +132,7 @@ def test_a_request_that_makes_no_sense_is_refused(hookline_manager: PluginManage
     evaluator = PolicyEvaluator(control(hookline_manager))
     with pytest.raises(HooklineError, match="they would all be the same. Ask with greedy=False"):
         evaluator.evaluate_policy(EvaluationRequest(samples_per_problem=4))
-    with pytest.raises(HooklineError, match=r"asks for pass@4 with 2 sample\(s\)"):
+    with pytest.raises(HooklineError, match=r"pass@4 cannot be computed from 2 sample\(s\)"):
         evaluator.evaluate_policy(EvaluationRequest(greedy=False, samples_per_problem=2, pass_at=(4,)))
     with pytest.raises(HooklineError, match=r"there is no lesson 'pol' \(did you mean 'pole'\?\)"):
         evaluator.evaluate_policy(EvaluationRequest(lessons=("pol",)))

@@ -108,7 +108,7 @@ def test_ranks_resume_together_or_not_at_all(tmp_path: Path, kind: str) -> None:
     (newest / "manifest.json").unlink()
     output = run(tmp_path, "different folders", kind, fails=True)
     assert "the ranks do not start at the same point of the run (rank 0: epoch " in output
-    assert "Give all of them the same folder" in output
+    assert "Use the same folder for all ranks" in output
 
     run(tmp_path, "same folder", kind)
     outcomes = [

@@ -50,9 +50,9 @@ def test_custom_weights_are_by_name(hookline_manager: PluginManager) -> None:
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ([0.5], "reward 'own' of plugin 'scorer' gave 1 scores for 2 episodes"),
-        (7, "reward 'own' of plugin 'scorer' must give one score for each episode, got int"),
-        ([0.5, float("nan")], "reward 'own' of plugin 'scorer', episode 1: the score is NaN; None says that"),
+        ([0.5], "reward 'own' of plugin 'scorer' has 1 scores for 2 episodes"),
+        (7, "reward 'own' of plugin 'scorer' must have one score for each episode, got int"),
+        ([0.5, float("nan")], "reward 'own' of plugin 'scorer', episode 1: the score is NaN; use None if"),
         ([2.0, 0.5], r"reward 'own' of plugin 'scorer', episode 0: the score must be in 0\.\.1, got 2\.0"),
         ([0.5, float("inf")], r"reward 'own' of plugin 'scorer', episode 1: the score must be in 0\.\.1, got inf"),
         (
@@ -123,7 +123,7 @@ def test_scores_that_are_not_by_name_are_an_error(hookline_manager: PluginManage
 def test_two_rewards_of_one_name_are_an_error(hookline_manager: PluginManager) -> None:
     hookline_manager.register(Scores([0.5, 0.5]), "first")
     hookline_manager.register(Scores([0.5, 0.5]), "second")
-    with pytest.raises(RewardError, match="another reward is called 'own' too"):
+    with pytest.raises(RewardError, match="another reward is also named 'own'"):
         RolloutRewardProcessor(RewardConfig(), hookline_manager).process_episode_rewards(EPISODES)
 
 
@@ -180,7 +180,7 @@ def test_a_function_that_fails_can_be_said_to_not_apply() -> None:
 
 
 def test_two_functions_of_one_name_are_an_error() -> None:
-    with pytest.raises(RewardError, match="another reward is called 'short' too"):
+    with pytest.raises(RewardError, match="another reward is also named 'short'"):
         RolloutRewardProcessor(custom_rewards=[short, short]).process_episode_rewards(EPISODES)
 
 

@@ -234,7 +234,7 @@ def test_retry_after_is_waited_for(server: RewardServer, form: str) -> None:
 def test_a_retry_after_beyond_the_timeout_is_not_waited_for(server: RewardServer) -> None:
     server.answer = lambda found: (503, {"Retry-After": "3600"}, b"")
     with pytest.raises(
-        RewardError, match=r"asked again after 3600 s, which is longer than external_rm_timeout \(5.0 s\)"
+        RewardError, match=r"with a Retry-After of 3600 s, which is longer than external_rm_timeout \(5.0 s\)"
     ):
         ask(server.url, episodes(1))
     assert len(server.requests) == 1
@@ -257,7 +257,7 @@ def test_after_all_retries_it_can_be_not_applicable_and_is_never_made_up(
     server.answer = lambda found: (500, {}, b"")
     lenient = {"external_rm_retries": 0, "on_failure": "not_applicable"}
     assert ask(server.url, episodes(1), accuracy_weight=1.0, **lenient) == [1.0]
-    assert "its reward does not apply to these episodes" in caplog.text
+    assert "these episodes get no reward from it" in caplog.text
     assert math.isnan(ask(server.url, episodes(1), **lenient)[0])
 
 
@@ -266,19 +266,19 @@ def test_after_all_retries_it_can_be_not_applicable_and_is_never_made_up(
     [
         (b"<html>busy</html>", "the response is not JSON"),
         (b"\xff\xfe\xfd", "the response is not JSON"),
-        (b"[0.5, 0.5]", 'the answer has no list of "rewards"'),
-        (b'{"rewards": 0.5}', 'the answer has no list of "rewards"'),
-        (b'{"rewards": [0.5]}', "the answer gave 1 scores for 2 episodes"),
-        (b'{"rewards": [0.5, NaN]}', "the answer, episode 1: the score is NaN"),
-        (b'{"rewards": [0.5, Infinity]}', r"the answer, episode 1: the score must be in 0\.\.1, got inf"),
-        (b'{"rewards": [0.5, 1e999]}', r"the answer, episode 1: the score must be in 0\.\.1, got inf"),
+        (b"[0.5, 0.5]", 'the response has no list of "rewards"'),
+        (b'{"rewards": 0.5}', 'the response has no list of "rewards"'),
+        (b'{"rewards": [0.5]}', "the response has 1 scores for 2 episodes"),
+        (b'{"rewards": [0.5, NaN]}', "the response, episode 1: the score is NaN"),
+        (b'{"rewards": [0.5, Infinity]}', r"the response, episode 1: the score must be in 0\.\.1, got inf"),
+        (b'{"rewards": [0.5, 1e999]}', r"the response, episode 1: the score must be in 0\.\.1, got inf"),
         (b'{"rewards": [0.5, 1' + b"0" * 400 + b"]}", r"episode 1: the score must be a number in 0\.\.1, got 100000"),
         (b'{"rewards": [0.5, 1' + b"0" * 5000 + b"]}", "the response is not JSON"),
         (b"[" * 100_000, "the response is not JSON"),
-        (b'{"rewards": [0.5, 7]}', r"the answer, episode 1: the score must be in 0\.\.1, got 7\.0"),
-        (b'{"rewards": [0.5, "0.5"]}', 'the "rewards" of the answer must be numbers or null'),
-        (b'{"rewards": [0.5, true]}', 'the "rewards" of the answer must be numbers or null'),
-        (b'{"rewards": [0.5, {}]}', "the answer, episode 1: the score must be a number"),
+        (b'{"rewards": [0.5, 7]}', r"the response, episode 1: the score must be in 0\.\.1, got 7\.0"),
+        (b'{"rewards": [0.5, "0.5"]}', 'the "rewards" of the response must be numbers or null'),
+        (b'{"rewards": [0.5, true]}', 'the "rewards" of the response must be numbers or null'),
+        (b'{"rewards": [0.5, {}]}', "the response, episode 1: the score must be a number"),
     ],
 )
 def test_nonsense_is_an_error_and_is_not_asked_for_again(server: RewardServer, content: bytes, message: str) -> None:
@@ -353,7 +353,7 @@ def test_the_token_comes_from_the_environment_and_is_never_logged(
     server.next_answers = [(500, {}, b"")]
     with caplog.at_level(logging.DEBUG):
         assert ask(server.url, episodes(1)) == [0.0]
-    assert re.search(r"the external reward model answered for 1 episodes after [\d.]+ s", caplog.text)
+    assert re.search(r"the external reward model scored 1 episodes in [\d.]+ s", caplog.text)
     sent = {name.lower(): value for name, value in server.requests[0][1].items()}
     assert sent["authorization"] == "Bearer t0p-s3cret"
     assert "t0p-s3cret" not in caplog.text

@@ -177,7 +177,7 @@ def test_a_buffer_is_anything_that_has_or_is_episodes(
 
 @pytest.mark.parametrize("buffer", [5, "text", {"episodes": []}, SimpleNamespace(episodes=None)])
 def test_what_holds_no_episodes_is_no_buffer(hookline_manager: PluginManager, buffer: Any) -> None:
-    with pytest.raises(RewardError, match=f"{type(buffer).__name__} holds no episodes"):
+    with pytest.raises(RewardError, match=f"{type(buffer).__name__} is not a buffer"):
         system_with(hookline_manager).process_buffer(buffer)
 
 
@@ -216,7 +216,7 @@ def test_quality_metrics_are_of_all_episodes(hookline_manager: PluginManager) ->
 
 
 def test_metrics_of_episodes_that_were_not_processed_are_an_error(hookline_manager: PluginManager) -> None:
-    with pytest.raises(RewardError, match="episode 0 has not been through process_episodes"):
+    with pytest.raises(RewardError, match="episode 0 was not processed"):
         system_with(hookline_manager).get_quality_metrics([episode(0.5, 0.5)])
 
 

@@ -40,8 +40,8 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_spoils_the_weights(
     hookline_manager.register(Poison())
     with pytest.raises(
         NonFiniteLossError,
-        match="loss 'sft' is nan at step 2 of epoch 1. The weights are still those of the step before. "
-        "Look for such values in the data and rewards, or lower optimizer.learning_rate",
+        match="loss 'sft' is nan at step 2 of epoch 1. This step did not change the weights. "
+        "Check the data and rewards for such values, or lower optimizer.learning_rate",
     ):
         trainer.train()
     assert trainer.policy.token_embedding.weight.isfinite().all()
@@ -49,7 +49,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_spoils_the_weights(
 
 
 def test_an_empty_dataset_is_an_error(supervised: Callable[..., Trainer]) -> None:
-    with pytest.raises(DatasetError, match="the dataset is empty: there is nothing to learn from"):
+    with pytest.raises(DatasetError, match="the dataset is empty: it needs at least one example"):
         supervised(dataset=[])
     with pytest.raises(DatasetError, match="the validation dataset is empty"):
         supervised(validation_dataset=[])
@@ -62,11 +62,11 @@ def test_an_empty_dataset_is_an_error(supervised: Callable[..., Trainer]) -> Non
         ([[2, 3, 4]], "example 0 of the dataset is [2, 3, 4]; an example is a mapping of names to numbers"),
         (
             [{"token": [2, 3]}],
-            "the losses need 'tokens' of each example of the dataset (did you mean 'token'?); it has token",
+            "the losses need 'tokens' in each example of the dataset (did you mean 'token'?); it has token",
         ),
         (
             [{"tokens": [2, 3]}, {"tokens": [2], "loss_mask": [True]}],
-            "examples of the dataset differ in what they hold",
+            "examples of the dataset have different fields",
         ),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_dataset_that_cannot_be_read_is_an_error(
 def test_experience_that_lacks_what_a_loss_needs_is_an_error(playing: Callable[..., Trainer]) -> None:
     with pytest.raises(
         ExperienceError,
-        match="loss 'grpo' needs 'tokens' in the experience, which the rollouts do not bring.*; they bring",
+        match="loss 'grpo' needs 'tokens' in the experience, which the rollouts do not have.*; they have",
     ):
         playing(losses={"grpo": {}}).train()
 
@@ -93,7 +93,7 @@ def test_an_actor_without_a_critic_is_told_what_it_lacks(playing: Callable[..., 
 def test_rows_that_cannot_be_divided_are_an_error_before_the_run(playing: Callable[..., Trainer]) -> None:
     with pytest.raises(
         TrainerConfigError,
-        match="the 32 rows of an epoch's experience cannot be divided into rollout.minibatches = 5: 4 would do",
+        match="the 32 rows of an epoch's experience cannot be divided into rollout.minibatches = 5: set it to 4",
     ):
         playing(minibatches=5)
 
@@ -122,7 +122,7 @@ def test_a_dataset_needs_a_policy() -> None:
 
 def test_a_policy_that_is_no_policy_is_an_error() -> None:
     with pytest.raises(
-        TrainingError, match="the policy is a str; it must be a torch module, or a specification that makes one"
+        TrainingError, match="the policy is a str; it must be a torch module, or a specification such as MLPPolicy"
     ):
         Trainer(policy="a good one", dataset=[{"tokens": [1, 2]}])
 
@@ -141,6 +141,6 @@ def test_a_policy_that_cannot_be_trained_is_an_error(supervised: Callable[..., T
 def test_plugins_of_another_rank_are_an_error() -> None:
     with (
         PluginManager(rank=1) as plugins,
-        pytest.raises(TrainingError, match="this is rank 0, but its plugins are those of rank 1"),
+        pytest.raises(TrainingError, match="this is rank 0, but its plugin manager has rank 1"),
     ):
         Trainer(plugins=plugins)

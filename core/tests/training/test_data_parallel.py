@@ -209,7 +209,7 @@ def test_shards_take_the_steps_of_a_whole_policy_whatever_rows_each_rank_has(tmp
     assert _flat(first["moments"][1]) == pytest.approx(_flat(first["moments"][0]), abs=1e-6)
     assert first["held"] + second["held"] == first["size"]
     assert 0 < second["held"] <= first["held"] < 0.7 * first["size"]
-    assert "RowMeans keeps 'row_mean' in another shape than the parameter's" in first["refused"]
+    assert "the state 'row_mean' of RowMeans has another shape than its parameter" in first["refused"]
 
 
 DYING = (
@@ -242,7 +242,7 @@ trainer.train()
 def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: Path, trouble: str, kind: str) -> None:
     run(tmp_path, DYING.replace("TROUBLE", trouble), ranks=2, kind=kind, expect_failure=True)
     message = read(tmp_path, "last-words-0.json")
-    lost = "rank 0 of 2 lost the other ranks while adding up numbers: one has died, or did not answer in time"
+    lost = "rank 0 of 2 lost the other ranks while summing numbers: one has died, or did not respond in time"
     # torchrun may be quicker to end the survivor than the survivor to notice.
     assert message.startswith(lost) or (message == "terminated by SIGTERM" and "exit" in trouble)
 

@@ -1,4 +1,4 @@
-"""Same seed, same weights; and a run that goes on from a saved state is the run that never stopped."""
+"""Same seed, same weights; and a resumed run equals the run that never stopped."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_state_of_more_ranks_is_an_error() -> None:
     trainer = supervised(1, PluginManager())
     saved = trainer.state_dict()
     saved["progress"]["ranks"] *= 2
-    with pytest.raises(TrainingError, match=r"the run was saved with 2 rank\(s\) and cannot go on exactly with 1"):
+    with pytest.raises(TrainingError, match=r"the run was saved with 2 rank\(s\) and cannot resume exactly with 1"):
         trainer.load_state_dict(saved)
 
 
@@ -260,8 +260,8 @@ def test_a_run_goes_on_with_the_reference_that_it_began_with() -> None:
     beginning_with(1, kl={}).load_progress(saved)
     with pytest.raises(
         ReferencePolicyError,
-        match=r"loss 'kl' keeps the policy near the one that the run began with, and that is not the one given here "
-        r"\(fingerprint \w{8} then, \w{8} now\): to resume, give the trainer the policy and the seed of the first start",
+        match=r"loss 'kl': the initial policy differs from the one that the run began with "
+        r"\(fingerprint \w{8} then, \w{8} now\)\. To resume, build the trainer with the policy and the seed of the first",
     ):
         beginning_with(2, kl={}).load_progress(saved)
     beginning_with(2).load_progress(beginning_with(1).progress())  # nothing there depends on it
@@ -279,5 +279,5 @@ def test_a_state_that_is_refused_changes_nothing() -> None:
 def test_grpo_with_a_reference_is_as_particular_about_it() -> None:
     saved = text(1, PluginManager()).progress()
     text(1, PluginManager()).load_progress(saved)
-    with pytest.raises(ReferencePolicyError, match="loss 'grpo' keeps the policy near the one"):
+    with pytest.raises(ReferencePolicyError, match="loss 'grpo': the initial policy differs from the one"):
         text(1, PluginManager(), seed=1).load_progress(saved)

@@ -60,8 +60,8 @@ def test_rollouts_without_a_field_are_an_error_that_names_the_loss_and_the_neare
     experience = Experience([loss("one", logprobs=Field("float32"))])
     with pytest.raises(
         ExperienceError,
-        match=r"loss 'one' needs 'logprobs' in the experience, which the rollouts do not bring "
-        r"\(did you mean 'log_probs'\?\); they bring log_probs, obs",
+        match=r"loss 'one' needs 'logprobs' in the experience, which the rollouts do not have "
+        r"\(did you mean 'log_probs'\?\); they have log_probs, obs",
     ):
         experience.fill({"log_probs": torch.zeros(2), "obs": torch.zeros(2)}, (2,))
 

@@ -237,9 +237,9 @@ def test_any_optimizer_takes_the_steps_of_torch(name: str, options: dict[str, An
     [
         (OptimizerConfig("admw"), "torch.optim has no 'admw' .did you mean 'adamw'"),
         (OptimizerConfig("torch.optim.Missing"), "'torch.optim.Missing' cannot be imported"),
-        (OptimizerConfig("torch.nn.Linear"), "'torch.nn.Linear' is no torch.optim.Optimizer"),
+        (OptimizerConfig("torch.nn.Linear"), "'torch.nn.Linear' is not a torch.optim.Optimizer"),
         (OptimizerConfig("sgd", options={"momentun": 0.9}), "SGD has no 'momentun' .did you mean 'momentum'"),
-        (OptimizerConfig("lbfgs"), "LBFGS evaluates the loss several times a step"),
+        (OptimizerConfig("lbfgs"), "LBFGS needs a closure to evaluate the loss several times a step"),
         (OptimizerConfig("adamw", options={"eps": -1.0}), "optimizer 'adamw': Invalid epsilon value"),
     ],
 )
@@ -288,7 +288,7 @@ def test_the_config_lists_every_value_that_makes_no_sense() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_device_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(TrainingError, match='learner.device is "cuda", and torch finds none'):
+    with pytest.raises(TrainingError, match='learner.device is "cuda", but torch finds none'):
         learner_of(transformer(), {"sft": {}}, device="cuda")
     assert learner_of(transformer(), {"sft": {}}, device="auto").device.type in ("cpu", "mps")
 

@@ -457,7 +457,5 @@ def test_text_lessons_say_what_a_module_of_ones_own_lacks() -> None:
     with pytest.raises(PolicyError, match=needed):
         Trainer(TrainerConfig(), text, Agent())
     worker = RolloutWorker(RolloutWorkerConfig(text, policy=TransformerPolicy(98, width=16, layers=1, heads=2)))
-    with pytest.raises(
-        PolicyError, match=r"are of text \(addition-1\), and the policy, a Agent, has no token_logprobs"
-    ):
+    with pytest.raises(PolicyError, match=r"are text \(addition-1\), but the policy, a Agent, has no token_logprobs"):
         Trainer(TrainerConfig(), policy=Agent(), worker=worker)

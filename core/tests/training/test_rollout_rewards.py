@@ -75,7 +75,7 @@ def test_a_plugin_cannot_give_a_reward_by_the_lessons_name(hookline_manager: Plu
 
     hookline_manager.register(Other(), "other")
     system = create_integrated_reward_system(STRICT, hookline_manager)
-    with pytest.raises(RewardError, match="reward 'lesson' of plugin 'other': another reward is called 'lesson' too"):
+    with pytest.raises(RewardError, match="reward 'lesson' of plugin 'other': another reward is also named 'lesson'"):
         system.process_rollout(rollout())
 
 
@@ -114,7 +114,7 @@ def test_without_a_verifier_the_run_goes_on_unverified(
 ) -> None:
     caplog.set_level("INFO")
     train(hookline_manager)
-    assert "no verifier is active. pip install hookline-verifiers" in caplog.text
+    assert "no verifier is active: pip install hookline-verifiers" in caplog.text
 
 
 def train(plugins: PluginManager) -> Trainer:
@@ -141,5 +141,5 @@ def test_a_trainer_has_its_rollouts_rewarded_and_announces_it(
 
 
 def test_an_environment_has_rewards_of_its_own() -> None:
-    with pytest.raises(TrainingError, match="`rewards` are of text, but these lessons are environments"):
+    with pytest.raises(TrainingError, match="`rewards` apply to text only, but these lessons are environments"):
         Trainer(TrainerConfig(1), rewards=STRICT)

@@ -102,7 +102,7 @@ def test_a_task_that_makes_no_trainer_is_an_error_that_names_its_function(hookli
 
     hookline_manager.register(Offers(chess=forgetful))
     with pytest.raises(
-        TrainingError, match=r"the task's function '.*forgetful' returned None: it must return the Trai"
+        TrainingError, match=r"the task's function '.*forgetful' returned None: it must return a Trainer"
     ):
         find_task("chess", hookline_manager).trainer(hookline_manager)
 
@@ -167,9 +167,9 @@ def test_a_task_is_found_in_a_file_beside_what_the_file_imports(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("{file}", r"say which task of '.*own_file.py' is meant, as .*own_file.py:NAME; it has balance"),
+        ("{file}", r"name a task in '.*own_file.py', as .*own_file.py:NAME; it has balance"),
         ("{file}:balanse", r"there is no 'balanse' in '.*own_file.py' \(did you mean 'balance'\?\)"),
-        ("{file}:number", r"is a int and no task: a task is a function \(config, plugins\) -> Trainer"),
+        ("{file}:number", r"is a int, not a task: a task is a function \(config, plugins\) -> Trainer"),
         ("nowhere/task.py:balance", r"there is no file 'nowhere/task.py'"),
         ("cartpol", r"there is no task 'cartpol' \(did you mean 'cartpole'\?\); known are .*path/to/file.py:NAME"),
     ],
@@ -222,5 +222,5 @@ def test_a_resumed_run_has_the_config_that_it_began_with_but_for_what_is_said_ot
     written = json.loads((folder / "config.json").read_text())
     written["trainer"]["losses"] = {"mine": {"api_key": "********"}}
     (folder / "config.json").write_text(json.dumps(written))
-    with pytest.raises(TrainerConfigError, match="losses has a secret in it, which is not written down: give it again"):
+    with pytest.raises(TrainerConfigError, match="losses contains a secret, which is not recorded: pass it again"):
         recorded_config(cartpole.config, "cartpole", folder)

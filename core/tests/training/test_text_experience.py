@@ -92,7 +92,7 @@ def test_each_row_knows_the_version_of_its_weights() -> None:
 
 def test_text_and_control_in_one_epoch_are_an_error() -> None:
     control = Rollout(arrays={"rewards": np.zeros((3, 2), np.float32)})
-    with pytest.raises(ExperienceError, match="of text and of control both"):
+    with pytest.raises(ExperienceError, match="the rollouts of an epoch mix text and control"):
         join_rollouts([rollout(episode([1, 2], [False, True])), control])
 
 

@@ -107,7 +107,7 @@ def test_a_warm_start_without_progress_ends_with_a_warning_and_the_policy_plays(
     assert len(judged.shares) in (3, 4)  # the untrained policy may solve a problem by chance, which is progress once
     assert len(hookline_events.of("on_rollout_end")) == 6 - len(judged.shares)
     assert re.search(
-        r"the warm start ends early: the policy solves \d+% of addition-1 \(of 20%\), no more than 3 epochs ago",
+        r"the warm start ends early: the policy solves \d+% of addition-1 \(of 20%\), with no progress in 3 epochs",
         caplog.text,
     )
 
@@ -134,7 +134,7 @@ def test_a_warm_start_is_judged_by_problems_of_training(hookline_manager: Plugin
 
 def test_a_policy_cannot_be_kept_near_where_a_warm_start_leads_away_from(hookline_manager: PluginManager) -> None:
     with pytest.raises(
-        TrainingError, match=r"loss 'grpo' keeps the policy near .* make the warm start a run of its own"
+        TrainingError, match=r"loss 'grpo' penalizes the distance from .* make the warm start a separate run"
     ):
         build(hookline_manager, losses={"grpo": {"kl": 0.1}})
 

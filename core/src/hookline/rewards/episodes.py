@@ -1,4 +1,4 @@
-"""Episodes as they come: records or dictionaries, in a list or in a buffer."""
+"""Reads episodes: records or dictionaries, in a list or a buffer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ FIELDS: Final = frozenset(field.name for field in fields(Episode))
 
 
 def episodes_of(buffer: Any) -> list[Any]:
-    """The episodes of a buffer: its `episodes`, or the buffer itself where it can be iterated."""
+    """The episodes of a buffer: its `episodes`, or the items of the buffer itself."""
     episodes = getattr(buffer, "episodes", buffer)
     if isinstance(episodes, (str, bytes, Mapping)) or not isinstance(episodes, Iterable):
         raise RewardError(
-            f"{type(buffer).__name__} holds no episodes: a buffer has a list of them as `episodes`, or is one itself"
+            f"{type(buffer).__name__} is not a buffer: a buffer has a list `episodes`, or is a list of episodes"
         )
     return list(episodes)
 
 
 def as_records(episodes: Sequence[Any]) -> list[Episode]:
-    """The episodes as records. A dictionary becomes a new one; its keys that no record has go into the metadata."""
+    """The episodes as `Episode` records. Keys of a dictionary that are not fields go into the metadata."""
     records = [
         episode if type(episode) is Episode else _as_record(index, episode) for index, episode in enumerate(episodes)
     ]

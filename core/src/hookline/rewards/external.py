@@ -1,4 +1,4 @@
-"""Rewards from outside the processor: functions, plugins, and a reward model behind a URL."""
+"""Rewards from functions, plugins, and a reward model behind a URL."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from hookline_hookspecs import Episode, EpisodeBatch
 from hookline_hookspecs.errors import describe_error
 
 __all__ = [
-    "Answers",
     "ExternalRewardModel",
+    "PendingScores",
     "RewardFunction",
     "all_scores",
     "check_weights",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 RewardFunction = Callable[[str, str], float | None]
-"""From a prompt and a response to a score in 0..1, or None where it does not apply."""
+"""Maps a prompt and a response to a score in 0..1, or None if the reward does not apply."""
 
 
 def all_scores(
@@ -42,12 +42,12 @@ def all_scores(
     functions: Sequence[RewardFunction],
     on_failure: OnFailure,
 ) -> dict[str, Column]:
-    """What was given with the episodes, what plugins give in `score_episodes` and what functions give, by name."""
+    """All scores by the reward's name: known ones, those of plugins (`score_episodes`) and those of functions."""
     columns: dict[str, Column] = {}
 
     def add(name: str, who: str, scores: Any) -> None:
         if name in columns:
-            raise RewardError(f"{who}: another reward is called {name!r} too; give one another name")
+            raise RewardError(f"{who}: another reward is also named {name!r}; rename one of them")
         columns[name] = score_column(who, scores, len(batch))
 
     for name, scores in given.items():
@@ -81,17 +81,17 @@ def _function_scores(
 
 
 def score_column(who: str, scores: Any, count: int) -> Column:
-    """The scores of one reward as a column, with NaN for None; anything else that is no score is an error."""
+    """The scores of one reward as a column, with NaN for None. Raises for an invalid score."""
     try:
         values = list(scores)
     except TypeError:
-        raise RewardError(f"{who} must give one score for each episode, got {type(scores).__name__}") from None
+        raise RewardError(f"{who} must have one score for each episode, got {type(scores).__name__}") from None
     if len(values) != count:
-        raise RewardError(f"{who} gave {len(values)} scores for {count} episodes")
+        raise RewardError(f"{who} has {len(values)} scores for {count} episodes")
     for index, value in enumerate(values):
         problem = _score_problem(value)
         if problem:
-            raise RewardError(f"{who}, episode {index}: {problem}; None says that a reward does not apply")
+            raise RewardError(f"{who}, episode {index}: {problem}; use None if the reward does not apply")
     return np.array([math.nan if value is None else float(value) for value in values])
 
 
@@ -108,7 +108,7 @@ def _score_problem(value: Any) -> str | None:
 
 
 def check_weights(weights: Mapping[str, float], rewards: Mapping[str, Column]) -> None:
-    """Raise for a weight of a reward that does not exist."""
+    """Raise if a weight names a reward that does not exist."""
     for name in weights:
         if name not in rewards:
             known = did_you_mean(name, rewards)
@@ -123,20 +123,20 @@ LONGEST_BACKOFF: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What the model says of a batch, once it has said it."""
+class PendingScores:
+    """The scores of a batch that the external model is computing."""
 
     model: ExternalRewardModel
     requests: Sequence[tuple[int, list[Episode], Future[Column]]]
-    """The first episode's number, the episodes and the answer to come, of each request."""
+    """Of each request: the number of its first episode, the episodes, and the future of their scores."""
 
     def column(self) -> Column:
-        """Wait for all answers and put them in the order of the episodes."""
+        """Wait for all responses. Returns the scores in the order of the episodes."""
         columns = [self._column_of(*request) for request in self.requests]
         return np.concatenate(columns) if columns else np.zeros(0)
 
     def cancel(self) -> None:
-        """Give up the requests that have not begun."""
+        """Cancel the requests that have not started."""
         for _, _, future in self.requests:
             future.cancel()
 
@@ -148,12 +148,12 @@ class Answers:
             message = f"external reward model at {self.model.shown_url}, episodes {first} to {last}: {error}"
             if self.model.on_failure == "raise":
                 raise RewardError(message) from error
-            logger.warning("%s; its reward does not apply to these episodes", message)
+            logger.warning("%s; these episodes get no reward from it", message)
             return np.full(len(episodes), np.nan)
 
 
 class ExternalRewardModel:
-    """Asks in requests of `batch_size` episodes, `max_workers` at a time, and again when that may help."""
+    """Sends requests of `batch_size` episodes, `max_workers` in parallel, and retries transient errors."""
 
     def __init__(self, config: RewardConfig, url: str) -> None:
         for package in ("httpcore", "tenacity"):
@@ -169,21 +169,21 @@ class ExternalRewardModel:
 
     @classmethod
     def of(cls, config: RewardConfig) -> ExternalRewardModel | None:
-        """The model that a config names, None where it names none."""
+        """The model at the config's URL; None without a URL."""
         return None if config.external_rm_url is None else cls(config, config.external_rm_url)
 
-    def ask(self, batch: EpisodeBatch, first: int = 0) -> Answers:
-        """Send the episodes of a batch, and return at once.
+    def submit(self, batch: EpisodeBatch, first: int = 0) -> PendingScores:
+        """Start sending the episodes of a batch, without waiting.
 
-        :param first: the number of the batch's first episode, for messages.
+        :param first: the number of the batch's first episode, for error messages.
         """
         size = self._config.batch_size
         chunks = [(start, batch.episodes[start : start + size]) for start in range(0, len(batch), size)]
         requests = [(first + start, chunk, self._pool.submit(self._rewards_of, chunk)) for start, chunk in chunks]
-        return Answers(self, requests)
+        return PendingScores(self, requests)
 
     def close(self) -> None:
-        """Wait for requests that are on their way, within their timeouts, and close the connections."""
+        """Wait for running requests, within their timeouts, and close the connections."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 
@@ -192,34 +192,32 @@ class ExternalRewardModel:
         content = {"episodes": [_as_json(episode) for episode in episodes]}
         began = time.monotonic()
         try:
-            answer = with_retries(
+            response = with_retries(
                 lambda: self._client.request_json("POST", content=content, seconds=config.external_rm_timeout),
                 self._backoff,
                 attempts=config.external_rm_retries + 1,
                 patience=config.external_rm_timeout,
             )
         except RequestError as error:
-            asked = error.retry_after or 0.0
-            if asked <= config.external_rm_timeout:
+            retry_after = error.retry_after or 0.0
+            if retry_after <= config.external_rm_timeout:
                 raise
             raise RewardError(
-                f"{error}, to be asked again after {asked:.0f} s, which is longer than external_rm_timeout "
+                f"{error}, with a Retry-After of {retry_after:.0f} s, which is longer than external_rm_timeout "
                 f"({config.external_rm_timeout} s)"
             ) from error
-        logger.debug(
-            "the external reward model answered for %d episodes after %.3f s", len(episodes), time.monotonic() - began
-        )
-        return _read_rewards(answer, len(episodes))
+        logger.debug("the external reward model scored %d episodes in %.3f s", len(episodes), time.monotonic() - began)
+        return _read_rewards(response, len(episodes))
 
 
 def _as_json(episode: Episode) -> dict[str, str | None]:
     return {"prompt": episode.prompt, "response": episode.response, "reference": episode.reference}
 
 
-def _read_rewards(answer: Any, count: int) -> Column:
-    rewards = answer.get("rewards") if isinstance(answer, Mapping) else None
+def _read_rewards(response: Any, count: int) -> Column:
+    rewards = response.get("rewards") if isinstance(response, Mapping) else None
     if not isinstance(rewards, list):
-        raise RewardError('the answer has no list of "rewards"')
+        raise RewardError('the response has no list of "rewards"')
     if any(isinstance(reward, (str, bool)) for reward in rewards):
-        raise RewardError('the "rewards" of the answer must be numbers or null')
-    return score_column("the answer", rewards, count)
+        raise RewardError('the "rewards" of the response must be numbers or null')
+    return score_column("the response", rewards, count)

@@ -1,4 +1,4 @@
-"""Which episodes are accepted, and what is written into each episode's metadata."""
+"""Accepts or rejects episodes, and writes the results into their metadata."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hookline.rewards.features import Column, Flags
 from hookline.rewards.verification import FAIL, RESULTS, ROUNDING, CombinedReports, ReportColumn, VerifierDetails
 from hookline_hookspecs import EpisodeBatch
 
-__all__ = ["Filter", "add_findings", "add_verdicts"]
+__all__ = ["Filter", "add_results", "add_verification"]
 
 
-VERDICT: Final = ("verification_score", "verification_result", "verification_message", "verification_details")
+VERIFICATION: Final = ("verification_score", "verification_result", "verification_message", "verification_details")
 
 
-def add_findings(
+def add_results(
     batch: EpisodeBatch,
     given: Sequence[Any],
     rewards: Column,
@@ -26,9 +26,10 @@ def add_findings(
     accepted: Flags,
     reasons: Sequence[str],
 ) -> list[Any]:
-    """Put the findings into the metadata of the batch's records, and return the episodes as they were given.
+    """Write the results into the metadata of the batch's records, and return the episodes in their original form.
 
-    A record is returned itself. A dictionary stays as it is: a new one is returned, with the findings among its keys.
+    They are `reward`, `accepted`, `rejection_reason` and, with verification, the names in `VERIFICATION`. A record is
+    returned itself. For a dictionary a new one with these keys is returned; the original is unchanged.
     """
     metadata = [record.metadata for record in batch.episodes]
     names = ["reward", "accepted", "rejection_reason"]
@@ -37,20 +38,20 @@ def add_findings(
         own["accepted"] = passes
         own["rejection_reason"] = reason
     if reports is not None:
-        names += VERDICT
-        add_verdicts(metadata, reports)
+        names += VERIFICATION
+        add_verification(metadata, reports)
     return [
         record if episode is record else {**episode, **{name: record.metadata[name] for name in names}}
         for episode, record in zip(given, batch.episodes, strict=True)
     ]
 
 
-def add_verdicts(metadata: Sequence[dict[str, Any]], reports: CombinedReports) -> None:
-    """Put what verifiers found into the episodes' metadata, by the names of `VERDICT`."""
+def add_verification(metadata: Sequence[dict[str, Any]], reports: CombinedReports) -> None:
+    """Write the verifiers' results into the episodes' metadata, under the names in `VERIFICATION`."""
     columns = reports.columns
     results = map(RESULTS.__getitem__, reports.codes.tolist())
-    judged = zip(metadata, range(len(metadata)), reports.scores.tolist(), results, reports.messages, strict=True)
-    for own, index, score, result, message in judged:
+    rows = zip(metadata, range(len(metadata)), reports.scores.tolist(), results, reports.messages, strict=True)
+    for own, index, score, result, message in rows:
         own["verification_score"] = score
         own["verification_result"] = result
         own["verification_message"] = message
@@ -58,11 +59,11 @@ def add_verdicts(metadata: Sequence[dict[str, Any]], reports: CombinedReports) -
 
 
 STEP: Final = 0.1
-"""How far thresholds move for an acceptance rate that is off by one; a tenth of that for one off by a tenth."""
+"""The change of the thresholds per unit of error in the acceptance rate."""
 
 
 class Filter:
-    """Accepts or rejects. With a target acceptance rate its thresholds move a little after every batch."""
+    """Accepts or rejects episodes. With a target acceptance rate, the thresholds adapt after every batch."""
 
     def __init__(self, config: IntegratedRewardConfig) -> None:
         self._config = config
@@ -70,7 +71,11 @@ class Filter:
         self.verification_threshold = config.verification_threshold
 
     def accepts(self, rewards: Column, reports: ReportColumn | None) -> Flags:
-        """Which episodes pass: by reward and verification if strict, else by either; never one without a reward."""
+        """One flag per episode: whether it is accepted.
+
+        Strict filtering needs both reward and verification to pass, otherwise one is enough. An episode without a
+        reward is always rejected.
+        """
         by_reward: Flags = rewards >= self.min_reward_threshold - ROUNDING
         by_reward &= rewards <= self._config.max_reward_threshold + ROUNDING
         if reports is None:
@@ -81,7 +86,7 @@ class Filter:
         return (by_reward | by_verification) & ~np.isnan(rewards)
 
     def reasons(self, rewards: Column, reports: ReportColumn | None, accepted: Flags) -> list[str]:
-        """Why each episode was rejected, in words; empty for one that was accepted."""
+        """Why each episode was rejected; empty for an accepted one."""
         lowest, highest = self.min_reward_threshold, self._config.max_reward_threshold
         faults = {
             "no reward applies": np.isnan(rewards),
@@ -92,19 +97,19 @@ class Filter:
             reached = reports.scores >= self.verification_threshold - ROUNDING
             faults[f"the verification score is not {self.verification_threshold:g} or more"] = ~reached
             faults["verification fails"] = reports.codes == FAIL
-        missed = np.zeros(len(rewards), np.int64)
-        for place, flags in enumerate(faults.values()):
-            missed |= flags.astype(np.int64) << place
-        missed[accepted] = 0
-        combinations = missed.tolist()
+        failed = np.zeros(len(rewards), np.int64)
+        for bit, flags in enumerate(faults.values()):
+            failed |= flags.astype(np.int64) << bit
+        failed[accepted] = 0
+        combinations = failed.tolist()
         wordings = {
-            combination: ", ".join(fault for place, fault in enumerate(faults) if combination >> place & 1)
+            combination: ", ".join(fault for bit, fault in enumerate(faults) if combination >> bit & 1)
             for combination in set(combinations)
         }
         return [wordings[combination] for combination in combinations]
 
     def adapt(self, accepted: Flags) -> None:
-        """Raise the thresholds when more was accepted than wanted, lower them when less was."""
+        """Raise the thresholds if the acceptance rate is above its target, lower them if it is below."""
         target = self._config.target_acceptance_rate
         if target is None or not len(accepted):
             return

@@ -19,7 +19,7 @@ from hookline.rewards.episodes import as_records, episodes_of
 from hookline.rewards.errors import RewardError
 from hookline.rewards.external import RewardFunction
 from hookline.rewards.features import Column, Flags
-from hookline.rewards.filtering import Filter, add_findings, add_verdicts
+from hookline.rewards.filtering import Filter, add_results, add_verification
 from hookline.rewards.pipeline import VerifierPipeline, load_verifiers
 from hookline.rewards.processor import RolloutRewardProcessor, Scores
 from hookline.rewards.scoring import Rewards
@@ -39,51 +39,52 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Quality:
-    """What is known of episodes that went through the system, a column for each finding."""
+    """The results of processed episodes, as columns."""
 
     rewards: Column
     accepted: Flags
     verification_scores: Column | None = None
-    """None where verification is off, as are the codes."""
+    """None when verification is off, like the codes."""
     verification_codes: Codes | None = None
     verifier_codes: Mapping[str, Codes] = field(default_factory=dict)
-    """Each verifier's results, for the episodes that it applies to."""
+    """The results of each verifier, for the episodes that it applies to."""
 
     @classmethod
     def of_batch(cls, rewards: Column, accepted: Flags, reports: CombinedReports | None) -> Quality:
         if reports is None:
             return cls(rewards, accepted)
-        verdicts = {name: column.codes[~np.isnan(column.scores)] for name, column in reports.columns.items()}
-        return cls(rewards, accepted, reports.scores, reports.codes, verdicts)
+        verifier_codes = {name: column.codes[~np.isnan(column.scores)] for name, column in reports.columns.items()}
+        return cls(rewards, accepted, reports.scores, reports.codes, verifier_codes)
 
     @classmethod
     def of_episodes(cls, episodes: Sequence[Any]) -> Quality:
-        """From what accepted and rejected episodes carry."""
-        findings = [_findings(index, episode) for index, episode in enumerate(episodes)]
-        rewards = np.array([found["reward"] for found in findings], np.float64)
-        accepted = np.array([found["accepted"] for found in findings], bool)
-        verified = [found for found in findings if "verification_result" in found]
+        """The quality of processed episodes, from the results in their metadata."""
+        results = [_results(index, episode) for index, episode in enumerate(episodes)]
+        rewards = np.array([result["reward"] for result in results], np.float64)
+        accepted = np.array([result["accepted"] for result in results], bool)
+        verified = [result for result in results if "verification_result" in result]
         if not verified:
             return cls(rewards, accepted)
-        verdicts: dict[str, list[int]] = {}
-        for found in verified:
-            for name, report in found["verification_details"].items():
+        verifier_codes: dict[str, list[int]] = {}
+        for result in verified:
+            for name, report in result["verification_details"].items():
                 if report["result"] is not None:
-                    verdicts.setdefault(name, []).append(RESULTS.index(report["result"]))
+                    verifier_codes.setdefault(name, []).append(RESULTS.index(report["result"]))
         return cls(
             rewards,
             accepted,
-            np.array([found["verification_score"] for found in verified], np.float64),
-            np.array([RESULTS.index(found["verification_result"]) for found in verified], np.int8),
-            {name: np.array(codes, np.int8) for name, codes in verdicts.items()},
+            np.array([result["verification_score"] for result in verified], np.float64),
+            np.array([RESULTS.index(result["verification_result"]) for result in verified], np.int8),
+            {name: np.array(codes, np.int8) for name, codes in verifier_codes.items()},
         )
 
     def metrics(self) -> dict[str, float]:
-        """Numbers by name. What there is nothing to compute from is left out.
+        """Metrics by name. A metric without data is left out.
 
-        `episodes`; `mean_reward`, `std_reward`, `min_reward`, `max_reward` and `median_reward` over those that have
-        one; `acceptance_rate`; and where there was verification `mean_verification_score`, `pass_count`,
-        `warning_count`, `fail_count` and `failure_rate/<verifier>`.
+        - `episodes` and `acceptance_rate`.
+        - `mean_reward`, `std_reward`, `min_reward`, `max_reward` and `median_reward`, over episodes with a reward.
+        - With verification: `mean_verification_score`, `pass_count`, `warning_count`, `fail_count` and
+          `failure_rate/<verifier>`.
         """
         metrics = {"episodes": float(len(self.rewards))}
         rewards = self.rewards[~np.isnan(self.rewards)]
@@ -131,7 +132,7 @@ def _joined(columns: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | No
 
 
 def measured(measures: Mapping[str, QualityMeasure], episodes: Sequence[Any]) -> dict[str, float]:
-    """The user's own measures of some episodes, by name."""
+    """The values of the user's quality measures, by name."""
     values: dict[str, float] = {}
     for name, measure in measures.items():
         try:
@@ -142,13 +143,13 @@ def measured(measures: Mapping[str, QualityMeasure], episodes: Sequence[Any]) ->
     return values
 
 
-def _findings(index: int, episode: Any) -> Mapping[str, Any]:
-    findings: Mapping[str, Any] = episode.metadata if isinstance(episode, Episode) else episode
-    if not isinstance(findings, Mapping) or "accepted" not in findings:
+def _results(index: int, episode: Any) -> Mapping[str, Any]:
+    results: Mapping[str, Any] = episode.metadata if isinstance(episode, Episode) else episode
+    if not isinstance(results, Mapping) or "accepted" not in results:
         raise RewardError(
-            f"episode {index} has not been through process_episodes: quality metrics are of accepted and rejected ones"
+            f"episode {index} was not processed: quality metrics need episodes that process_episodes returned"
         )
-    return findings
+    return results
 
 
 logger = logging.getLogger("hookline.rewards")
@@ -157,13 +158,12 @@ Processed = tuple[Rewards, list[Any], list[Any]]
 
 
 class IntegratedRewardSystem:
-    """Rewards and verifies a batch at a time, emits every event of `rewards`, and keeps what was found.
+    """Rewards, verifies and filters episodes in batches, and emits the reward events.
 
-    It is a plugin of its manager, which offers the quality of the latest episodes in `collect_metrics`.
+    It registers itself as a plugin of its manager and reports the quality of the latest episodes in `collect_metrics`.
 
-    :param config: rewards, verification and bounds.
-    :param manager: the run's plugins, verifiers among them. Without one the system has a manager of its own, with
-        the installed verifiers.
+    :param config: rewards, verification and thresholds.
+    :param manager: the run's plugins, including verifiers. By default a new manager with the installed verifiers.
     :param custom_rewards: functions of a prompt and a response.
     """
 
@@ -191,13 +191,12 @@ class IntegratedRewardSystem:
         self._name = self.manager.register(self)
 
     def process_episodes(self, episodes: Iterable[Any], given: Scores | None = None) -> Processed:
-        """The rewards of all episodes in their order, the episodes that are accepted, and those that are rejected.
+        """Reward, verify and filter episodes. Returns the rewards in order, the accepted and the rejected episodes.
 
-        The rewards are an `mx.array` where MLX computes them, else a NumPy array.
-        Both carry what `hookline.rewards.filtering` lists: a record in its metadata, a dictionary as a new dictionary
-        with these keys.
+        The rewards are an `mx.array` if MLX computes them, else a NumPy array. The results of each episode are added by
+        `hookline.rewards.filtering.add_results`.
 
-        :param given: scores that are known already, as in `RolloutRewardProcessor.process_episode_rewards`.
+        :param given: scores that are already known, as in `RolloutRewardProcessor.process_episode_rewards`.
         """
         returned, quality = self._process(list(episodes), given)
         flags = quality.accepted.tolist()
@@ -205,12 +204,12 @@ class IntegratedRewardSystem:
         return self.processor.as_rewards(quality.rewards), accepted, rejected
 
     def process_rollout(self, rollout: Rollout) -> Flags:
-        """Reward and verify a rollout of text, whose own rewards are one input, by the name of `lesson`.
+        """Reward and verify a text rollout. The lesson's rewards are one of the scores, named `lesson`.
 
-        The rollout's `rewards` become those that are trained on: NaN for an episode that is rejected, so that it has
-        no part in its group.
+        The rollout's `rewards` are replaced by the combined ones. A rejected episode gets NaN, which excludes it from
+        its group.
 
-        :returns: which of its episodes are accepted.
+        :returns: one flag per episode: whether it is accepted.
         """
         lesson = [episode.reward for episode in rollout.episodes]
         _, quality = self._process(rollout.episodes, {"lesson": lesson})
@@ -218,23 +217,23 @@ class IntegratedRewardSystem:
         return quality.accepted
 
     def verify(self, episodes: Sequence[Episode]) -> None:
-        """Put the verifiers' findings into episodes that are not trained on. No threshold or metric changes."""
+        """Verify episodes that are not trained on. Only their metadata changes, no threshold or metric."""
         if self.config.enable_verification and episodes:
             reports = self.pipeline.verify_episodes(EpisodeBatch(list(episodes)))
-            add_verdicts([episode.metadata for episode in episodes], reports)
+            add_verification([episode.metadata for episode in episodes], reports)
 
     def process_buffer(self, buffer: Any) -> Processed:
-        """The same for a buffer: anything that has `episodes`, or that is a number of them."""
+        """`process_episodes` for a buffer: an object with `episodes`, or an iterable of episodes."""
         return self.process_episodes(episodes_of(buffer))
 
     def get_quality_metrics(self, episodes: Iterable[Any]) -> dict[str, float]:
-        """Numbers about episodes that `process_episodes` has returned: those of `Quality.metrics`, and your own."""
-        all_of_them = list(episodes)
-        return Quality.of_episodes(all_of_them).metrics() | measured(self.config.quality_measures, all_of_them)
+        """`Quality.metrics` and the config's quality measures, for episodes that `process_episodes` returned."""
+        processed = list(episodes)
+        return Quality.of_episodes(processed).metrics() | measured(self.config.quality_measures, processed)
 
     @hookimpl
     def collect_metrics(self) -> Mapping[str, float] | None:
-        """The quality of what was processed last, and the thresholds as they are now."""
+        """The quality of the latest episodes, and the current thresholds."""
         if self._latest is None:
             return None
         quality, measures = self._latest
@@ -244,7 +243,7 @@ class IntegratedRewardSystem:
         return {f"rewards/{name}": value for name, value in metrics.items()}
 
     def state_dict(self) -> dict[str, float]:
-        """The thresholds, which may follow the data."""
+        """The thresholds, which may adapt to the data."""
         return {"min_reward": self.filter.min_reward_threshold, "verification": self.filter.verification_threshold}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
@@ -254,7 +253,7 @@ class IntegratedRewardSystem:
         )
 
     def close(self) -> None:
-        """Leave the manager, and end what the system has begun. It may be called twice."""
+        """Unregister from the manager and close connections. It can be called twice."""
         if self.manager.get_plugin(self._name or "") is self:
             self.manager.unregister(self)
         self.processor.close()
@@ -268,7 +267,7 @@ class IntegratedRewardSystem:
         self.close()
 
     def _process(self, given: Sequence[Any], scores: Scores | None) -> tuple[list[Any], Quality]:
-        """The episodes as they are returned, in their order, and what was found."""
+        """The episodes as `process_episodes` returns them, in order, and their quality."""
         returned: list[Any] = []
         parts: list[Quality] = []
         for batch, rewards in self.processor.process_batches(as_records(given), self.config.batch_size, scores):
@@ -281,11 +280,11 @@ class IntegratedRewardSystem:
         return returned, quality
 
     def _filter(self, batch: EpisodeBatch, rewards: Column, given: Sequence[Any], parts: list[Quality]) -> list[Any]:
-        """Verify one batch, add its quality to the others', and return its episodes."""
+        """Verify and filter one batch, append its quality to `parts`, and return its episodes."""
         reports = self.pipeline.verify_episodes(batch) if self.config.enable_verification else None
         passing = self.filter.accepts(rewards, reports)
         reasons = self.filter.reasons(rewards, reports, passing)
-        returned = add_findings(batch, given, rewards, reports, passing, reasons)
+        returned = add_results(batch, given, rewards, reports, passing, reasons)
         flags = passing.tolist()
         logger.debug("accepted %d of %d episodes", sum(flags), len(flags))
         self.manager.emit.on_episodes_filtered(
@@ -304,14 +303,14 @@ def create_integrated_reward_system(
     *,
     custom_rewards: Iterable[RewardFunction] = (),
 ) -> IntegratedRewardSystem:
-    """A system for this config, whose plugins are those of the manager, or else the installed verifiers."""
+    """A system for this config, with the manager's plugins, or the installed verifiers without a manager."""
     return IntegratedRewardSystem(config, manager, custom_rewards=custom_rewards)
 
 
 def process_episodes_with_quality_control(
     episodes: Iterable[Any], config: IntegratedRewardConfig | None = None
 ) -> tuple[Rewards, list[Any], list[Any], dict[str, float]]:
-    """Process episodes once: rewards, accepted, rejected, and quality metrics over all of them."""
+    """Process episodes once. Returns the rewards, the accepted, the rejected and the quality metrics of all."""
     with create_integrated_reward_system(config) as system:
         rewards, accepted, rejected = system.process_episodes(episodes)
         return rewards, accepted, rejected, system.get_quality_metrics([*accepted, *rejected])

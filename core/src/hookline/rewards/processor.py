@@ -1,4 +1,4 @@
-"""`RolloutRewardProcessor`: one reward for each episode of a rollout, a batch at a time."""
+"""`RolloutRewardProcessor`: computes one reward for each episode of a rollout, in batches."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hookline.rewards.config import RewardConfig
 from hookline.rewards.episodes import as_records
 from hookline.rewards.errors import RewardError
 from hookline.rewards.external import (
-    Answers,
     ExternalRewardModel,
+    PendingScores,
     RewardFunction,
     all_scores,
     check_weights,
@@ -34,16 +34,16 @@ __all__ = ["RolloutRewardProcessor", "Scores", "create_rollout_reward_processor"
 logger = logging.getLogger("hookline.rewards")
 
 Scores = Mapping[str, Sequence[float | None]]
-"""A score for each episode, None where it does not apply, by the reward's name."""
+"""By the reward's name, a score for each episode, None if the reward does not apply to it."""
 
 
 class RolloutRewardProcessor:
-    """Rewards episodes by length, keywords, perplexity and accuracy, by custom rewards and by an external model.
+    """Rewards episodes by length, keywords, perplexity, accuracy, custom rewards and an external model.
 
-    :param config: weights, targets, and where the external reward model is.
-    :param manager: emits `pre_rewards`, `score_episodes` and `post_rewards`; without one there are no plugins.
-    :param custom_rewards: functions of a prompt and a response; a function's name is the reward's.
-    :param compiled: compute with MLX where it is installed.
+    :param config: weights, targets, and the external reward model.
+    :param manager: emits `pre_rewards`, `score_episodes` and `post_rewards`; by default there are no plugins.
+    :param custom_rewards: functions of a prompt and a response. A reward has its function's name.
+    :param compiled: compute with MLX if it is installed.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class RolloutRewardProcessor:
         self._external = ExternalRewardModel.of(self.config)
 
     def process_episode_rewards(self, episodes: Iterable[object], given: Scores | None = None) -> Rewards:
-        """The reward of each episode, in 0..1 and in their order; NaN where no reward with a weight applies.
+        """The reward of each episode in order, in 0..1; NaN if no reward with a weight applies.
 
-        Episodes are records or dictionaries. Records are given their reward as well.
+        Episodes are `Episode` records or dictionaries. The `reward` of a record is set as well.
 
-        :param given: scores in 0..1 that are known already, by the reward's name, such as `lesson` for what a lesson's
-            checker said. They are weighed like custom rewards.
+        :param given: scores in 0..1 that are already known, by the reward's name, such as `lesson` for the score of a
+            lesson's checker. They are weighted like custom rewards.
         """
         records = as_records(list(episodes))
         columns = [column for _, column in self.process_batches(records, self.config.batch_size, given)]
@@ -75,51 +75,51 @@ class RolloutRewardProcessor:
     def process_batches(
         self, records: list[Episode], size: int, given: Scores | None = None
     ) -> Iterator[tuple[EpisodeBatch, Column]]:
-        """Reward episodes so many at a time: each batch with its rewards, as a column that MLX has no part in.
+        """Reward episodes in batches of `size`. Yields each batch with its rewards, as a NumPy array.
 
-        Where an external model is asked, the requests for all batches are sent before the first batch is rewarded, so
-        that they run side by side.
+        With an external model, the requests of all batches are sent before the first batch is rewarded, so that they
+        run in parallel.
         """
         for name, scores in (given or {}).items():
             if len(scores) != len(records):
                 raise RewardError(f"reward {name!r}: {len(scores)} scores were given for {len(records)} episodes")
         starts = range(0, len(records), size)
         with ExitStack() as requests:
-            begun: Iterable[tuple[EpisodeBatch, Answers | None]] = (
+            begun: Iterable[tuple[EpisodeBatch, PendingScores | None]] = (
                 self._begin(EpisodeBatch(records[start : start + size]), start, requests) for start in starts
             )
             if self._external:
                 begun = list(begun)
-            for start, (batch, answers) in zip(starts, begun, strict=True):
+            for start, (batch, pending) in zip(starts, begun, strict=True):
                 own = {name: scores[start : start + size] for name, scores in (given or {}).items()}
-                yield batch, self._reward(batch, own, answers)
+                yield batch, self._reward(batch, own, pending)
 
     def as_rewards(self, column: Column) -> Rewards:
-        """A column as it is returned to the user: an `mx.array` where MLX computes."""
+        """Rewards as returned to the user: an `mx.array` if MLX computes them, else a NumPy array."""
         rewards = self._scorer.as_rewards(column)
         logger.debug("%d rewards: shape %s, dtype %s", len(column), rewards.shape, rewards.dtype)
         return rewards
 
-    def _begin(self, batch: EpisodeBatch, first: int, requests: ExitStack) -> tuple[EpisodeBatch, Answers | None]:
-        """Announce a batch, and ask the external model about it, which answers while this process does the rest."""
+    def _begin(self, batch: EpisodeBatch, first: int, requests: ExitStack) -> tuple[EpisodeBatch, PendingScores | None]:
+        """Emit `pre_rewards` and send the batch to the external model, which works in parallel with this process."""
         batch.features = features = FeatureTable.of(batch, self.manager.get_plugins())
         features.request(hedges())
         self.manager.emit.pre_rewards(batch=batch)
         if self._external is None:
             return batch, None
-        answers = self._external.ask(batch, first)
-        requests.callback(answers.cancel)
-        return batch, answers
+        pending = self._external.submit(batch, first)
+        requests.callback(pending.cancel)
+        return batch, pending
 
-    def _reward(self, batch: EpisodeBatch, given: Scores, answers: Answers | None) -> Column:
+    def _reward(self, batch: EpisodeBatch, given: Scores, pending: PendingScores | None) -> Column:
         began = time.perf_counter()
         columns = measure(batch, FeatureTable.of(batch), self.config, hedges())
         others = all_scores(batch, given, self.manager, self._custom_rewards, self.config.on_failure)
         check_weights(self.config.custom_weights, others)
         weights = [self.config.custom_weights.get(name, 1.0) for name in others]
         scores = list(others.values())
-        if answers is not None:
-            scores.append(answers.column())
+        if pending is not None:
+            scores.append(pending.column())
             weights.append(self.config.external_rm_weight)
         rewards = self._scorer.score(columns, scores, [*self._built_in_weights(), *weights])
         values = rewards.tolist()
@@ -132,7 +132,7 @@ class RolloutRewardProcessor:
 
     def _log(self, rewards: Column, others: Mapping[str, Column], seconds: float) -> None:
         applied = rewards[~np.isnan(rewards)]
-        found = (
+        statistics = (
             f"from {applied.min():.3f} to {applied.max():.3f}, mean {applied.mean():.3f}" if len(applied) else "none"
         )
         logger.debug(
@@ -140,7 +140,7 @@ class RolloutRewardProcessor:
             len(rewards),
             self._scorer.name,
             seconds * 1e3,
-            found,
+            statistics,
             len(rewards) - len(applied),
             ", ".join(others) or "none",
         )
@@ -150,7 +150,7 @@ class RolloutRewardProcessor:
         return [config.length_weight, config.keyword_weight, config.perplexity_weight, config.accuracy_weight]
 
     def close(self) -> None:
-        """End the connections to the external reward model."""
+        """Close the connections to the external reward model."""
         if self._external:
             self._external.close()
 
@@ -167,12 +167,12 @@ def create_rollout_reward_processor(
     *,
     custom_rewards: Iterable[RewardFunction] = (),
 ) -> RolloutRewardProcessor:
-    """A processor for this config, whose plugins are those of the manager."""
+    """A processor for this config, with the manager's plugins."""
     return RolloutRewardProcessor(config, manager, custom_rewards=custom_rewards)
 
 
 @cache
 def hedges() -> PhraseList:
-    """The phrases that take from the accuracy of a response whose right answer is not known."""
+    """Phrases that lower the accuracy of a response without a reference answer."""
     text = resources.files("hookline.rewards").joinpath("data/hedges.txt").read_text(encoding="utf-8")
     return PhraseList.of_lines("hedges", text)

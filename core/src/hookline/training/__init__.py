@@ -1,10 +1,10 @@
-"""The trainer, in PyTorch: one loop for rollouts, one for datasets, and events for everything else.
+"""The PyTorch trainer: a loop for rollouts, a loop for datasets, and events for everything else.
 
     trainer = Trainer(TrainerConfig(epochs=10), Curriculum(CurriculumConfig()), policy)
     trainer.add_hook(MyHook())
     trainer.train()
 
-`Trainer()` alone is a small CartPole run. With `dataset=` it learns from examples instead.
+`Trainer()` without arguments is a small CartPole run. With `dataset=` it trains on examples instead.
 """
 
 from hookline.extras import require

@@ -1,4 +1,4 @@
-"""`TrainerConfig`: all that a trainer is told in plain data."""
+"""`TrainerConfig`: the options of a trainer, as plain data."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ __all__ = [
 Config = TypeVar("Config", bound="TrainerConfig")
 
 LARGEST_SEED: Final = 2**32 - 1
-"""What the generators of torch, JAX and NumPy all take."""
+"""The largest seed that the rngs of torch, JAX and NumPy all accept."""
 
 
 @dataclass
 class OptimizerConfig:
-    """Which optimizer, and how its learning rate goes."""
+    """The optimizer and its learning-rate schedule."""
 
     name: str = "adamw"
-    """A class of `torch.optim` by its name in any case, or any other optimizer by its import path."""
+    """The case-insensitive name of a `torch.optim` class, or the import path of any other optimizer."""
     learning_rate: float = 2.5e-4
     schedule: Literal["constant", "linear", "cosine"] = "linear"
-    """How the learning rate falls to zero at the end of the run, or that it does not."""
+    """`linear` and `cosine` fall to zero at the end of the run."""
     warmup_steps: int = 0
-    """Gradient steps in which the learning rate rises in a straight line before that."""
+    """Gradient steps over which the learning rate first rises linearly."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the optimizer, such as `betas`, `eps` and `weight_decay`."""
     max_grad_norm: float | None = 0.5
-    """Gradients with a greater norm are scaled down to it; None leaves them as they are."""
+    """Clip the norm of the gradient to this value; None for no clipping."""
 
 
 @dataclass
@@ -51,74 +51,74 @@ class LearnerConfig:
     """Where and how gradients are computed."""
 
     device: str = "auto"
-    """`cpu`, `cuda`, `cuda:1`, `mps`; `auto` takes a GPU where there is one."""
+    """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`, which uses a GPU if there is one."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """`bf16` computes matrix products in bfloat16, by autocast; weights and optimizer stay in float32."""
+    """`bf16` computes matrix products in bfloat16 with autocast. Weights and optimizer state stay in float32."""
     micro_batch_rows: int | None = None
-    """Rows that go through the policy at a time; the gradients of a larger minibatch are accumulated. None for all."""
+    """Rows in one forward pass. A larger minibatch accumulates gradients. None for the whole minibatch."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass rather than keep them: less memory, a third more time."""
+    """Recompute activations in the backward pass. This saves memory and takes a third more time."""
     data_parallel: Literal["ddp", "fsdp2"] = "ddp"
-    """What each rank under torchrun holds: all of the policy and its optimizer (`ddp`), or a part of them (`fsdp2`)."""
+    """Under torchrun, each rank holds the whole policy and optimizer state (`ddp`) or a shard of both (`fsdp2`)."""
 
 
 @dataclass
 class RolloutConfig:
-    """The rollout phase of an epoch, and how its experience is gone through; used where there is no dataset."""
+    """The rollout phase of an epoch and the gradient steps on its experience. Not used with a dataset."""
 
     num_environments: int = 4
-    """Copies of an environment on each rank; for text, prompts in a rollout."""
+    """Parallel environments on each rank; for text, prompts per rollout."""
     steps_per_rollout: int = 128
-    """Steps in each copy of an environment."""
+    """Steps in each environment."""
     samples_per_prompt: int = 8
     """Responses to each prompt of a text lesson."""
     rollouts_per_epoch: int = 1
     minibatches: int = 4
-    """How many minibatches the epoch's experience is divided into."""
+    """The number of minibatches that an epoch's experience is divided into."""
     update_epochs: int = 4
-    """How often the experience is gone through."""
+    """Passes over the experience in each epoch."""
 
 
 @dataclass
 class SupervisedConfig:
-    """How a dataset is gone through."""
+    """Batches and validation when training on a dataset."""
 
     batch_size: int = 32
     """Examples in each gradient step, over all ranks."""
     shuffle: bool = True
     validate_every: int | None = None
-    """Gradient steps between two validations; None for none before the last step's."""
+    """Gradient steps between validations; None to validate only after the last step."""
     validate_at_start: bool = False
     """Validate before the first step as well."""
 
 
 @dataclass
 class TrainerConfig:
-    """A small run, unless said otherwise. Subclass it to carry what your own code needs besides."""
+    """The options of a run. The defaults are a small run. Subclass it to add fields of your own."""
 
     epochs: int = 4
     seed: int = 0
     run_dir: Path | None = None
-    """The run's folder; None for a run that leaves no files."""
+    """The run's folder; None for a run that writes no files."""
     resume: bool = False
-    """Go on from what the run's folder holds; an installed plugin restores it."""
+    """Resume from the run's folder. An installed plugin restores the state."""
     task: str | None = None
-    """What the run is called on the command line, where it is one that `hookline train` knows."""
+    """The task's name for `hookline train`, if the run has one."""
     losses: Mapping[str, Mapping[str, Any]] | None = None
-    """The options of each loss by the loss's name; None for those that suit the data:
+    """The options of each loss, by the loss's name. None for the defaults:
     `sft` for a dataset, `ppo_actor` and `ppo_critic` for control, `grpo` for text."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
     threads: int | None = 1
-    """Threads that torch computes with; small models are faster with one. None leaves torch's own choice."""
+    """Threads of torch. Small models are faster with one. None for torch's default."""
     rank_timeout_seconds: float = 60.0
-    """How long a rank waits for the others before it gives up."""
+    """How long a rank waits for the others before it fails."""
 
 
 def check_config(config: TrainerConfig) -> None:
-    """Raise an error that lists every value that makes no sense."""
+    """Raise an error that lists all invalid values."""
     rollout, supervised, optimizer = config.rollout, config.supervised, config.optimizer
     at_least_one = {
         "epochs": config.epochs,
@@ -150,7 +150,7 @@ def check_config(config: TrainerConfig) -> None:
 
 
 def _unknown_choices(section: str, config: Any) -> list[str]:
-    """Fields that must have one of a few values, and have none of them."""
+    """A fault for each `Literal` field whose value is not one of its choices."""
     faults = []
     for name, hint in get_type_hints(type(config)).items():
         choices, value = get_args(hint), getattr(config, name)
@@ -160,7 +160,7 @@ def _unknown_choices(section: str, config: Any) -> list[str]:
 
 
 def as_plain_data(value: Any) -> Any:
-    """A config as JSON can hold it. What it cannot hold, such as a function, is there as text."""
+    """A config as JSON values. Other objects, such as functions, become their `repr`."""
     if is_dataclass(value) and not isinstance(value, type):
         return {own.name: as_plain_data(getattr(value, own.name)) for own in fields(value)}
     if isinstance(value, Mapping):
@@ -173,9 +173,9 @@ def as_plain_data(value: Any) -> Any:
 
 
 def from_plain_data(kind: type[Config], data: Mapping[str, Any]) -> Config:
-    """The config that `as_plain_data` was given."""
+    """The inverse of `as_plain_data`."""
     try:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
         faults = "; ".join(map(str, validation_faults(error, kind)))
-        raise TrainerConfigError(f"this is no {kind.__name__} of this version of Hookline: {faults}") from error
+        raise TrainerConfigError(f"not a {kind.__name__} of this version of Hookline: {faults}") from error

@@ -1,4 +1,4 @@
-"""What can go wrong in training. Every message says what was wrong, where, and what to do."""
+"""The errors of training. Every message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = [
 
 
 class TrainingError(HooklineError):
-    """Training cannot begin, or cannot go on."""
+    """Training cannot start or continue."""
 
 
 class TrainerConfigError(TrainingError, ValueError):
-    """A trainer's config has values that make no sense, or that do not fit together."""
+    """A trainer's config has values that are invalid or do not fit together."""
 
 
 class DatasetError(TrainingError, ValueError):
@@ -30,24 +30,24 @@ class DatasetError(TrainingError, ValueError):
 
 
 class ExperienceError(TrainingError, ValueError):
-    """Losses and rollouts do not agree on what an experience holds."""
+    """Losses and rollouts disagree on the fields of the experience."""
 
 
 class UnknownLossError(TrainingError, LookupError):
-    """Nothing goes by the name of a loss."""
+    """There is no loss of this name."""
 
 
 class UnknownTaskError(TrainingError, LookupError):
-    """Nothing goes by the name of a task."""
+    """There is no task of this name."""
 
 
 class NonFiniteLossError(TrainingError, FloatingPointError):
-    """A loss is no longer a number."""
+    """A loss or the gradient norm is NaN or infinite."""
 
 
 class RankError(TrainingError):
-    """Another rank has died or hangs."""
+    """A rank has died, hangs, or started at another point of the run."""
 
 
 class ReferencePolicyError(TrainingError, ValueError):
-    """A run would go on with another reference policy than it began with."""
+    """A run would resume with another reference policy than it began with."""

@@ -1,4 +1,4 @@
-"""`Experience`: the rows of one epoch's rollouts, with the fields that the losses ask for."""
+"""`Experience`: the rows of one epoch's rollouts, with the fields that the losses need."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Experience", "join_rollouts", "mean_stats", "union_of_specs"]
 
 
 def join_rollouts(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[int, ...]]:
-    """The arrays of an epoch's rollouts side by side, and the grid that their rows lie in.
+    """The joined arrays of an epoch's rollouts, and the grid of their rows.
 
-    Control rollouts are (steps, environments) each and become more environments. Of text each episode is a row, with
-    the tokens of all its turns. `weights_version` says of each row which weights made it.
+    Control rollouts, (steps, environments) each, are concatenated along the environments. A text episode is one row,
+    with the tokens of all its turns. `weights_version` is the version of the weights that produced each row.
     """
     kinds = {_is_text(rollout) for rollout in rollouts}
     if len(kinds) > 1:
-        raise ExperienceError("an epoch's rollouts are of text and of control both: give each its own run")
+        raise ExperienceError("the rollouts of an epoch mix text and control: use a separate run for each")
     return _join_text(rollouts) if kinds == {True} else _join_control(rollouts)
 
 
@@ -42,18 +42,18 @@ def _join_control(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple
         for rewards, rollout in zip(tensors["rewards"], rollouts, strict=True)
     ]
     joined = {name: parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) for name, parts in tensors.items()}
-    steps, copies = joined["rewards"].shape
-    return joined, (steps, copies)
+    steps, environments = joined["rewards"].shape
+    return joined, (steps, environments)
 
 
 def _join_text(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[int, ...]]:
     """One row for each episode, padded on the right.
 
-    What losses compare the policy with are its log-probabilities at the temperature of the sampling, over the whole
-    vocabulary. Those that an episode records are of what top-k and top-p left: `log_mass` puts them back.
+    Losses compare log-probabilities over the whole vocabulary at the sampling temperature. An episode records those of
+    the truncated distribution (top-k, top-p). Adding `log_mass`, the log of the kept mass, undoes the truncation.
     """
     episodes = [episode for rollout in rollouts for episode in rollout.episodes]
-    # A policy gives no log-probability of the first token: a row that is trained from there on begins with padding.
+    # The first token of a row has no log-probability. If it is trained on, the rows start with one padding token.
     lead = int(any(len(episode.mask) and episode.mask[0] for episode in episodes))
     shape = (len(episodes), lead + max(len(episode.tokens) for episode in episodes))
     tokens, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
@@ -66,7 +66,7 @@ def _join_text(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[in
         "tokens": tokens,
         "valid": valid,
         "loss_mask": mask,
-        "logprobs": np.ascontiguousarray(logprobs[:, 1:]),  # as a policy gives them: of each token but the first
+        "logprobs": np.ascontiguousarray(logprobs[:, 1:]),  # as from a policy: the first token has none
         "temperature": np.array([episode.temperature for episode in episodes], np.float32),
         "rewards": np.concatenate([rollout.arrays["rewards"] for rollout in rollouts]),
         "groups": _joined_groups(rollouts),
@@ -76,18 +76,18 @@ def _join_text(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[in
 
 
 def _joined_groups(rollouts: Sequence[Rollout]) -> np.ndarray:
-    """A number for each group of each rollout, from 0 on; an episode without a group is one of its own."""
+    """The group of each episode, numbered from 0 over all rollouts. An episode without a group is its own group."""
     numbers: dict[tuple[int, int], int] = {}
     groups = []
-    for place, rollout in enumerate(rollouts):
+    for index, rollout in enumerate(rollouts):
         for row, episode in enumerate(rollout.episodes):
             group = -1 - row if episode.group is None else episode.group
-            groups.append(numbers.setdefault((place, group), len(numbers)))
+            groups.append(numbers.setdefault((index, group), len(numbers)))
     return np.array(groups, np.int64)
 
 
 def _oldest_version(episode: Episode, rollout: Rollout) -> int:
-    """That of the episode's oldest token, by which its row is as stale as it is."""
+    """The weights version of the episode's oldest token, which decides how stale the row is."""
     version = rollout.weights_version if episode.weights_version is None else episode.weights_version
     return version if isinstance(version, int) else int(np.min(version))
 
@@ -97,7 +97,7 @@ def _as_tensor(array: Any) -> Tensor:
 
 
 def mean_stats(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """The statistics of rollouts by name: counts added up, all else the mean over the rollouts that have it."""
+    """The statistics of rollouts by name. Counts are summed; others are averaged over the rollouts that have them."""
     found: dict[str, list[float]] = {}
     for rollout in rollouts:
         for name, value in rollout.stats.items():
@@ -109,15 +109,15 @@ def mean_stats(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def union_of_specs(losses: Sequence[Loss]) -> tuple[dict[str, Field], dict[str, list[str]]]:
-    """All fields that losses ask for, and the losses that ask for each. Two that disagree are an error."""
+    """The union of the losses' specs, and the losses that need each field. Conflicting specs are an error."""
     union: dict[str, Field] = {}
-    askers: dict[str, list[str]] = {}
+    needed_by: dict[str, list[str]] = {}
     for loss in losses:
         for name, field in loss.get_experience_spec().items():
             before = union.get(name, field)
             if not before.agrees_with(field):
                 raise ExperienceError(
-                    f"losses {askers[name][0]!r} and {loss.name!r} disagree on {name!r} in the experience: "
+                    f"losses {needed_by[name][0]!r} and {loss.name!r} disagree on {name!r} in the experience: "
                     f"{before} and {field}"
                 )
             union[name] = Field(
@@ -126,20 +126,20 @@ def union_of_specs(losses: Sequence[Loss]) -> tuple[dict[str, Field], dict[str, 
                 computed=before.computed or field.computed,
                 optional=before.optional and field.optional,
             )
-            askers.setdefault(name, []).append(loss.name)
-    return union, askers
+            needed_by.setdefault(name, []).append(loss.name)
+    return union, needed_by
 
 
 class Experience:
-    """One epoch's rows. Control rollouts lie in a grid of (steps, copies), text in one of (responses,).
+    """One epoch's rows, in a grid of (steps, environments) for control and (responses,) for text.
 
-    :param losses: whose fields it holds.
+    :param losses: the losses whose fields it holds.
     """
 
     def __init__(self, losses: Sequence[Loss]) -> None:
-        self.spec, self._askers = union_of_specs(losses)
+        self.spec, self._needed_by = union_of_specs(losses)
         self.grid: tuple[int, ...] = ()
-        """The shape that rows are arranged in."""
+        """The shape of the grid of rows."""
         self._fields: dict[str, Tensor] = {}
 
     @property
@@ -147,7 +147,7 @@ class Experience:
         return torch.Size(self.grid).numel()
 
     def fill(self, arrays: Mapping[str, Tensor], grid: tuple[int, ...]) -> None:
-        """Begin a new epoch with the arrays that rollouts brought. Those that no loss asked for are left out."""
+        """Start a new epoch with the arrays of its rollouts. Arrays that no loss needs are left out."""
         self.grid = tuple(grid)
         self._fields = {}
         for name, field in self.spec.items():
@@ -155,12 +155,12 @@ class Experience:
                 self.store(name, arrays[name])
             elif not (field.computed or field.optional):
                 raise ExperienceError(
-                    f"{self._who(name)} {name!r} in the experience, which the rollouts do not bring"
-                    f"{did_you_mean(name, arrays)}; they bring {', '.join(arrays)}"
+                    f"{self._who(name)} {name!r} in the experience, which the rollouts do not have"
+                    f"{did_you_mean(name, arrays)}; they have {', '.join(arrays)}"
                 )
 
     def store(self, name: str, values: Tensor) -> None:
-        """Put a field in; its first dimensions are the grid's."""
+        """Store a field. Its first dimensions must be the grid."""
         field = self.spec.get(name)
         if field is None:
             raise ExperienceError(
@@ -179,15 +179,15 @@ class Experience:
         self._fields[name] = values
 
     def _who(self, name: str) -> str:
-        askers = self._askers[name]
-        return f"loss {askers[0]!r} needs" if len(askers) == 1 else f"losses {', '.join(map(repr, askers))} need"
+        losses = self._needed_by[name]
+        return f"loss {losses[0]!r} needs" if len(losses) == 1 else f"losses {', '.join(map(repr, losses))} need"
 
     def __contains__(self, name: str) -> bool:
         return name in self._fields
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._fields:
-            who = self._who(name) if name in self._askers else "a loss needs"
+            who = self._who(name) if name in self._needed_by else "a loss needs"
             raise ExperienceError(
                 f"{who} {name!r}, which no loss has computed in this epoch; "
                 f"the experience has {', '.join(self._fields) or 'nothing'}"
@@ -195,12 +195,12 @@ class Experience:
         return self._fields[name]
 
     def flat(self) -> dict[str, Tensor]:
-        """All fields with one dimension in the place of the grid."""
+        """All fields with the grid flattened to one dimension."""
         depth = len(self.grid)
         return {name: values.flatten(0, depth - 1) for name, values in self._fields.items()}
 
     def minibatches(self, count: int, order: Tensor) -> Iterator[dict[str, Tensor] | None]:
-        """The rows in `order` as so many minibatches, as equal as can be; None for one without any row."""
+        """The rows in `order`, as `count` minibatches of nearly equal size; None for an empty one."""
         # Shuffled once, so that each minibatch is a view.
         shuffled = {name: values[order] for name, values in self.flat().items()}
         edges = [len(order) * number // count for number in range(count + 1)]

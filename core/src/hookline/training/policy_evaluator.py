@@ -1,6 +1,6 @@
-"""The trainer's answer to `evaluate_policy`, and the evaluation of a policy with what a run's folder records.
+"""Policy evaluation: the trainer's implementation of `evaluate_policy`, and `evaluate_run` for a run's folder.
 
-The worker plays the lessons, with a rng of the evaluation's own.
+The rollout worker plays the lessons with a separate rng.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "PolicyEvaluator", "evaluate_run"]
 
 NAME: Final = "policy-evaluator"
-"""What the trainer's evaluator goes by among plugins."""
+"""The plugin name of the trainer's evaluator."""
 
 
 class Evaluable(Protocol):
-    """What is asked of a trainer."""
+    """The part of a trainer that `PolicyEvaluator` uses."""
 
     policy: nn.Module
 
@@ -41,10 +41,10 @@ class Evaluable(Protocol):
 
 
 class PolicyEvaluator:
-    """Plays the worker's lessons. A trainer without a worker has none to play, and leaves the answer to others.
+    """Evaluates the policy on the worker's lessons. Returns None for a trainer without a worker.
 
-    Whatever is drawn comes from the request's seed: two runs meet the same problems, which are not those that they
-    were trained on, and training goes on as if there had been no evaluation.
+    All random numbers come from the request's seed, so two runs are evaluated on the same held-out problems. Training
+    continues as if there had been no evaluation.
     """
 
     def __init__(self, trainer: Evaluable) -> None:
@@ -55,20 +55,20 @@ class PolicyEvaluator:
         worker = self._trainer.worker
         if worker is None:
             return None
-        asked = _of_lessons(request, worker)
-        _check(asked)
-        # Environments and checkers of others may draw from the global generators.
+        request = _with_lessons(request, worker)
+        _check(request)
+        # Users' environments and checkers may use the global rngs.
         generators = take_generators()
         try:
-            seed_generators(asked.seed)
-            result = worker.answer_evaluation(asked, self._trainer.policy.state_dict())
+            seed_generators(request.seed)
+            result = worker.answer_evaluation(request, self._trainer.policy.state_dict())
             self._verify(result.episodes)
         finally:
             restore_generators(generators)
         return result
 
     def _verify(self, kept: Mapping[str, Sequence[Episode]]) -> None:
-        """Where training has its episodes verified, have those verified that people will look at."""
+        """Verify the kept episodes, if the training episodes are verified too."""
         loop = self._trainer.loop
         if isinstance(loop, RolloutLoop) and loop.rewards is not None:
             for episodes in kept.values():
@@ -76,13 +76,13 @@ class PolicyEvaluator:
 
     @hookimpl
     def on_evaluation_end(self, scores: Mapping[str, float]) -> None:
-        """The scores of a full evaluation, wherever it was made, may graduate lessons."""
+        """Pass the scores of a full evaluation to the curriculum, where they may graduate lessons."""
         if self._trainer.worker is not None:
             self._trainer.worker.heed_evaluation(scores)
 
 
-def _of_lessons(request: EvaluationRequest, worker: RolloutWorker) -> EvaluationRequest:
-    """The request with the lesson that a glance is to be taken at."""
+def _with_lessons(request: EvaluationRequest, worker: RolloutWorker) -> EvaluationRequest:
+    """The request; a micro-evaluation without lessons gets the current lesson."""
     if request.kind == "full" or request.lessons:
         return request
     return replace(request, lessons=(worker.lesson_id or next(iter(worker.curriculum.lessons)),))
@@ -91,14 +91,14 @@ def _of_lessons(request: EvaluationRequest, worker: RolloutWorker) -> Evaluation
 def _check(request: EvaluationRequest) -> None:
     if request.greedy and request.samples_per_problem > 1:
         raise TrainingError(
-            f"an evaluation asks for {request.samples_per_problem} samples of each problem, and for the likeliest one "
-            "each time: they would all be the same. Ask with greedy=False, or for one sample"
+            f"an evaluation with greedy=True and {request.samples_per_problem} samples per problem would draw the same "
+            "sample each time: use greedy=False, or one sample per problem"
         )
-    too_great = [k for k in request.pass_at if not 1 <= k <= request.samples_per_problem]
-    if too_great:
+    invalid = [k for k in request.pass_at if not 1 <= k <= request.samples_per_problem]
+    if invalid:
         raise TrainingError(
-            f"an evaluation asks for pass@{too_great[0]} with {request.samples_per_problem} sample(s) of each problem: "
-            "it takes at least k samples, and a k of at least 1"
+            f"pass@{invalid[0]} cannot be computed from {request.samples_per_problem} sample(s) per problem: "
+            "k must be from 1 to the number of samples"
         )
 
 
@@ -106,11 +106,11 @@ def evaluate_run(run_dir: Path, weights: Mapping[str, Any], request: EvaluationR
     """Evaluate a policy with the lessons of the run in `run_dir` and the installed plugins.
 
     :param weights: the policy's, as torch tensors by name.
-    :returns: None for a run that has no lessons, where no plugin gives scores either.
+    :returns: None if the run has no lessons and no plugin evaluates the policy.
     """
-    from hookline.training.run import rebuild_trainer  # which makes a trainer, which has an evaluator
+    from hookline.training.run import rebuild_trainer  # imports the trainer, which imports this module
 
-    # Lessons, environments and tasks may be a plugin's, and so may the answer.
+    # A plugin may provide the task, the lessons, the environments or the evaluation itself.
     with open_plugins() as plugins:
         trainer = rebuild_trainer(run_dir, plugins)
         try:

@@ -1,4 +1,4 @@
-"""The processes of a data-parallel run, as torchrun starts them, and what they tell each other."""
+"""The processes (ranks) of a data-parallel run started by torchrun, and their collective operations."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Ranks", "join_ranks"]
 
 
 class Ranks:
-    """This process among the others. Alone, every operation leaves things as they are.
+    """The rank of this process, and operations over all ranks. With one process they change nothing.
 
-    Each operation is collective: all ranks must come to it, so none may be in an implementation that runs on some only.
+    Each operation is collective: all ranks must call it. A hook implementation that runs on some ranks only must not.
 
-    Gloo's threads hold tensors of Python's: a process that ends while they run aborts, when one of them lets go of a
-    tensor and there is no interpreter any more. So a run leaves the group when it is over, and joins it when it begins.
+    A run joins the process group when it starts and leaves it when it ends. Gloo's threads hold Python tensors; if one
+    frees a tensor after the interpreter has shut down, the process aborts.
     """
 
     def __init__(self, rank: int = 0, world_size: int = 1, timeout_seconds: float = 60.0) -> None:
@@ -38,54 +38,54 @@ class Ranks:
         self._stays_joined = False
 
     def join(self) -> None:
-        """Be in touch with the other ranks, unless that is so already."""
+        """Join the process group, unless this process is in one already."""
         if self.world_size > 1 and not dist.is_initialized():
             _join(self._timeout_seconds)
 
     def leave(self) -> None:
-        """End the threads that talk to the other ranks. A group that was made elsewhere stays."""
+        """Leave the process group, which ends its threads. A group that other code created stays."""
         if self.world_size > 1 and not self._stays_joined:
             _leave()
 
     def stay_joined(self) -> None:
-        """Keep the group until the process ends, for weights that are spread over it."""
+        """Keep the group until the process ends, for sharded weights."""
         self._stays_joined = True
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks."""
         if self.world_size > 1:
-            with self._attributed("adding up numbers"):
+            with self._attributed("summing numbers"):
                 dist.all_reduce(values)
         return values
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Put the sum over all ranks in the place of each parameter's gradient; one that no rank has stays None."""
+        """Replace each gradient by its sum over all ranks. A gradient that no rank has stays None."""
         if self.world_size > 1:
-            # In one message for each type of number: a call for each parameter costs more than its numbers.
+            # One all-reduce per dtype: one per parameter would cost more in latency than in data.
             for dtype in dict.fromkeys(parameter.dtype for parameter in parameters):
                 own = [parameter for parameter in parameters if parameter.dtype == dtype]
                 gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
                 ranks_with_one = gradients[0].new_tensor([p.grad is not None for p in own])
                 flat = torch.cat([ranks_with_one, *(gradient.reshape(-1) for gradient in gradients)])
-                with self._attributed("adding up gradients"):
+                with self._attributed("summing gradients"):
                     dist.all_reduce(flat)
                 flags, *sums = flat.split_with_sizes([len(own), *(parameter.numel() for parameter in own)])
                 for parameter, is_there, total in zip(own, flags.tolist(), sums, strict=True):
                     parameter.grad = total.view_as(parameter) if is_there else None
 
     def broadcast(self, module: nn.Module) -> None:
-        """Put rank 0's weights in the place of each rank's own."""
+        """Copy rank 0's weights to all ranks."""
         self.broadcast_tensors(module.state_dict().values())
 
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
-        """Put rank 0's numbers in the place of each rank's own."""
+        """Copy rank 0's tensors to all ranks."""
         if self.world_size > 1:
-            with self._attributed("taking over weights"):
+            with self._attributed("copying weights"):
                 for tensor in tensors:
                     dist.broadcast(tensor, src=0)
 
     def any(self, flag: bool) -> bool:
-        """Whether some rank says so."""
+        """Whether the flag is true on any rank."""
         return bool(self.sum(torch.tensor(float(flag)))) if self.world_size > 1 else flag
 
     def gather(self, value: Any) -> list[Any]:
@@ -103,12 +103,12 @@ class Ranks:
         except RuntimeError as error:
             raise RankError(
                 f"rank {self.rank} of {self.world_size} lost the other ranks while {what}: one has died, or did not "
-                f"answer in time. The first error above is the cause; this is what became of it here: {error}"
+                f"respond in time. The first error above is the cause. The error on this rank: {error}"
             ) from error
 
 
 def join_ranks(timeout_seconds: float) -> Ranks:
-    """The ranks of this process: those that torchrun has started, or it alone."""
+    """The ranks that torchrun has started, or a single rank."""
     if not dist.is_available():
         return Ranks()
     if not dist.is_initialized():
@@ -119,29 +119,29 @@ def join_ranks(timeout_seconds: float) -> Ranks:
 
 
 _made_here: set[int] = set()
-"""The identity of the group that this module has made. A reference to the group itself would keep its threads."""
+"""The id of the group that this module created. A reference to the group would keep its threads alive."""
 
 
 @cache
-def _meeting_point() -> tuple[Any, int, int]:
-    """The store in which ranks find each other, with the rank and their number, as torchrun says."""
-    meeting: tuple[Any, int, int] = next(rendezvous("env://"))
-    return meeting
+def _rendezvous() -> tuple[Any, int, int]:
+    """The store through which ranks find each other, the rank and the world size, from torchrun's variables."""
+    found: tuple[Any, int, int] = next(rendezvous("env://"))
+    return found
 
 
 _times_joined = itertools.count()
 
 
 def _join(timeout_seconds: float) -> None:
-    # Its functions have the group as a default argument. Imported later, by an optimizer for instance, they would keep
-    # the group and its threads for good.
+    # Imported before there is a group. Its functions have the current group as a default argument, and would keep that
+    # group and its threads alive forever.
     import torch.distributed.nn
 
-    store, rank, world_size = _meeting_point()
-    # Each time under names of its own: the addresses of the time before are still in the store.
+    store, rank, world_size = _rendezvous()
+    # A new prefix each time, since the store still holds the addresses of the previous group.
     own = dist.PrefixStore(f"hookline-{next(_times_joined)}", store)  # type: ignore[attr-defined]
     timeout = timedelta(seconds=timeout_seconds)
-    # Objects and flags are exchanged on the CPU, gradients where they are.
+    # Objects and flags are exchanged on the CPU, gradients on their device.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout)
     _made_here.add(id(dist.group.WORLD))

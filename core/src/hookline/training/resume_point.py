@@ -1,4 +1,4 @@
-"""What a resumed run needs besides weights: random generators, data order, and the loop's state."""
+"""The state that a resumed run needs besides weights: rngs, data order and the state of the loop."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["ResumePoint", "restore_generators", "seed_generators", "take_generat
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the global generators: Python's, NumPy's and torch's on all devices."""
+    """Seed the global rngs of Python, NumPy and torch on all devices."""
     random.seed(seed)
-    np.random.seed(seed)  # environments and datasets of others may draw from it
+    np.random.seed(seed)  # users' environments and datasets may use it
     torch.manual_seed(seed)
 
 
 def take_generators() -> dict[str, Any]:
-    """Where these generators stand."""
+    """The state of the global rngs, as JSON values."""
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state()
     return {
@@ -36,7 +36,7 @@ def take_generators() -> dict[str, Any]:
 
 
 def restore_generators(state: Mapping[str, Any]) -> None:
-    """Put these generators where they stood."""
+    """Restore the state of the global rngs."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
@@ -57,7 +57,7 @@ def _from_hex(text: str) -> Tensor:
 
 
 class Resumable(Protocol):
-    """What a resume point asks of a trainer."""
+    """The part of a trainer that `ResumePoint` uses."""
 
     def progress(self) -> dict[str, Any]: ...
 
@@ -65,9 +65,9 @@ class Resumable(Protocol):
 
 
 class ResumePoint:
-    """A checkpoint holds the state of every plugin; this one answers for the trainer."""
+    """Saves and restores the trainer's progress as the state of a plugin, since checkpoints store plugin states."""
 
-    critical = True  # a run that goes on from half of a state is not the same run
+    critical = True  # a run resumed from part of its state is not the same run
 
     def __init__(self, trainer: Resumable) -> None:
         self._trainer = trainer
@@ -83,4 +83,4 @@ class ResumePoint:
 
 
 NAME = "trainer"
-"""What the trainer goes by among plugins."""
+"""The plugin name of the trainer."""

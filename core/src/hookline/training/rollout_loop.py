@@ -1,4 +1,4 @@
-"""Reinforcement learning: each epoch plays, then learns from what it played, then hands its weights back."""
+"""Reinforcement learning: each epoch makes rollouts, trains on them, and passes the new weights to the worker."""
 
 from __future__ import annotations
 
@@ -8,31 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hookline.plugin_manager.manager import PluginManager
+from hookline.policies.actor_torch import TorchActor
+from hookline.policies.forward_torch import control_policy
+from hookline.policies.protocol import JaxControlPolicy, JaxTextPolicy, PolicyError, PolicySpecification, TextPolicy
 from hookline.session import Session
 from hookline.training.config import RolloutConfig
-from hookline.training.errors import TrainerConfigError
+from hookline.training.errors import TrainerConfigError, TrainingError
 from hookline.training.experience import Experience, join_rollouts, mean_stats
 from hookline.training.learner import Learner
 from hookline.training.losses.loss import SharedLossData
+from hookline.training.ranks import Ranks
 from hookline.training.warm_start import WarmStartPhase
+from hookline_hookspecs import TrainerState
 
 if TYPE_CHECKING:
     from hookline.rewards import IntegratedRewardSystem
-    from hookline.rollout import RolloutWorker
+    from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
     from hookline_hookspecs import Rollout
 
-__all__ = ["RolloutLoop"]
+__all__ = ["RolloutLoop", "as_module", "build_worker", "check_divisible", "use_module_for_rollouts"]
 
 
 class RolloutLoop:
-    """Epochs of rollout phase and train phase.
+    """Epochs of a rollout phase and a train phase.
 
-    :param worker: makes the rollouts; on each rank its own.
-    :param order: the generator that shuffles the experience.
-    :param rewards: rewards and verifies what was played; without it the lessons' own rewards stand.
-    :param warm_start: epochs of supervised learning that come first.
+    :param worker: makes the rollouts. Each rank has its own.
+    :param order: the rng that shuffles the experience.
+    :param rewards: rewards and verifies the rollouts; None for the lessons' own rewards.
+    :param warm_start: supervised epochs before the first rollout.
     """
 
     def __init__(
@@ -59,33 +65,33 @@ class RolloutLoop:
         return self._config.update_epochs * self._config.minibatches
 
     def epochs(self, session: Session) -> Iterator[int]:
-        """Train, and yield each epoch when its work is done, before its end is announced."""
+        """Train. Yields each epoch after its work and before `on_epoch_end`."""
         state = session.state
         state.experience = self.experience
-        self._hand_over_weights(session)
-        # On one rank is enough: a plugin may have said so on rank 0 alone.
+        self._update_worker(session)
+        # One rank is enough to stop the run: a plugin may request it on rank 0 only.
         for epoch in session.epochs(until=lambda: self._learner.ranks.any(self._is_over(session))):
             if self._warm_start is not None and not self._warm_start.is_over:
                 self._warm_start.run_epoch(session)
-                self._hand_over_weights(session)
+                self._update_worker(session)
                 self._warm_start.judge()
             else:
-                self._play_and_learn(session)
-                self._hand_over_weights(session)
+                self._run_epoch(session)
+                self._update_worker(session)
             yield epoch
 
-    def _play_and_learn(self, session: Session) -> None:
-        self._play(session)
+    def _run_epoch(self, session: Session) -> None:
+        self._make_rollouts(session)
         session.begin_train_phase()
         for _ in range(self._config.update_epochs):
-            self._go_through_experience(session)
+            self._train_on_experience(session)
         session.end_train_phase()
 
     def _is_over(self, session: Session) -> bool:
         return self._worker.is_complete or session.should_stop()
 
-    def _play(self, session: Session) -> None:
-        """The rollout phase: rollouts, and what losses make of them."""
+    def _make_rollouts(self, session: Session) -> None:
+        """The rollout phase: fill the experience, and compute the fields that losses add to it."""
         rollouts = [self._rollout()]
         while len(rollouts) < self._config.rollouts_per_epoch and not self._worker.is_complete:
             rollouts.append(self._rollout())
@@ -106,33 +112,33 @@ class RolloutLoop:
             rollout.stats["acceptance_rate"] = float(accepted.mean())
         return rollout
 
-    def _go_through_experience(self, session: Session) -> None:
+    def _train_on_experience(self, session: Session) -> None:
         rows, minibatches = self.experience.rows, self._config.minibatches
         check_divisible(rows, minibatches)
         order = torch.from_numpy(self._order.permutation(rows)).to(self._learner.device)
-        wanted = self._rows_to_learn_from(session)
-        if wanted is not None:
-            order = order[wanted[order]]
+        needed = self._rows_to_learn_from(session)
+        if needed is not None:
+            order = order[needed[order]]
         for batch in self.experience.minibatches(minibatches, order):
             session.begin_step()
             session.end_step(self._learner.step(batch, session.state, self.experience))
 
     def _rows_to_learn_from(self, session: Session) -> Tensor | None:
-        """Those that any loss wants; None for all."""
+        """One flag per row: whether any loss needs it. None for all rows."""
         union: Tensor | None = None
         for loss in self._learner.losses:
             if loss.schedule.applies_in_epoch(session.state, self.steps_per_epoch):
-                wanted = loss.rows_to_learn_from(self.experience)
-                if wanted is None:
+                needed = loss.rows_to_learn_from(self.experience)
+                if needed is None:
                     return None
-                union = wanted if union is None else union | wanted
+                union = needed if union is None else union | needed
         return union
 
-    def _hand_over_weights(self, session: Session) -> None:
+    def _update_worker(self, session: Session) -> None:
         self._worker.update_weights(self._learner.weights(), version=session.state.step)
 
     def state_dict(self) -> dict[str, Any]:
-        """What decides the next epoch besides weights and generators. An epoch's experience is not carried over."""
+        """The state that the next epoch depends on, besides weights and rngs. The experience is not part of it."""
         parts = {"worker": self._worker, "rewards": self.rewards, "warm_start": self._warm_start}
         return {name: part.state_dict() for name, part in parts.items() if part is not None}
 
@@ -150,11 +156,78 @@ class RolloutLoop:
 
 
 def check_divisible(rows: int, minibatches: int) -> None:
-    """Raise when rows cannot be divided into minibatches of one size."""
+    """Raise when the rows cannot be divided into minibatches of equal size."""
     if rows % minibatches:
-        nearest = [n for n in range(1, rows + 1) if rows % n == 0]
-        better = min(nearest, key=lambda n: abs(n - minibatches))
+        divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+        better = min(divisors, key=lambda n: abs(n - minibatches))
         raise TrainerConfigError(
             f"the {rows} rows of an epoch's experience cannot be divided into rollout.minibatches = {minibatches}: "
-            f"{better} would do, or other numbers of environments, steps or samples"
+            f"set it to {better}, or change the numbers of environments, steps or samples"
+        )
+
+
+def build_worker(
+    config: RolloutConfig,
+    curriculum: Curriculum | CurriculumConfig | None,
+    policy: Any,
+    seed: int,
+    ranks: Ranks,
+    plugins: PluginManager,
+    state: TrainerState,
+) -> RolloutWorker:
+    """A rollout worker for the curriculum's lessons; for CartPole without a curriculum."""
+    from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
+
+    lessons = curriculum.config if isinstance(curriculum, Curriculum) else curriculum or CurriculumConfig()
+    worker = RolloutWorker(
+        RolloutWorkerConfig(
+            curriculum_config=lessons,
+            policy=jax_specification(policy),
+            num_environments=config.num_environments,
+            steps_per_rollout=config.steps_per_rollout,
+            sampling=SamplingConfig(samples_per_prompt=config.samples_per_prompt),
+            seed=seed,
+            worker_index=ranks.rank,
+        ),
+        plugins,
+        run_state=state,
+    )
+    if isinstance(curriculum, Curriculum):
+        worker.curriculum = curriculum  # the caller's object, so that the caller can read its progress
+    return worker
+
+
+def as_module(policy: Any, seed: int) -> nn.Module:
+    """The policy itself if it is a module, or a new module made from its specification."""
+    if isinstance(policy, nn.Module):
+        return policy
+    if isinstance(policy, PolicySpecification):
+        return policy.torch_module(policy.initial_weights(seed))
+    raise TrainingError(
+        f"the policy is a {type(policy).__name__}; it must be a torch module, or a specification such as "
+        "MLPPolicy or TransformerPolicy"
+    )
+
+
+def jax_specification(policy: Any) -> PolicySpecification | None:
+    """The specification for rollouts in JAX: the policy itself or its `specification`; None if neither has one."""
+    found = getattr(policy, "specification", None) if isinstance(policy, nn.Module) else policy
+    has_forward = isinstance(found, (JaxControlPolicy, JaxTextPolicy))
+    return found if has_forward and isinstance(found, PolicySpecification) else None
+
+
+def use_module_for_rollouts(worker: RolloutWorker, module: nn.Module, device: torch.device) -> None:
+    """Make the worker sample with the torch module if there is no JAX specification; check that it fits the lessons.
+
+    A worker with a policy in its config keeps that policy. Its weights must have the same names as the module's.
+    """
+    if jax_specification(module) is None and worker.config.policy is None:
+        worker.use_actor(TorchActor(module, device))
+    if not worker.plays_text:
+        control_policy(module)
+    elif not isinstance(module, TextPolicy):
+        raise PolicyError(
+            f"the lessons are text ({', '.join(worker.curriculum.lessons)}), but the policy, a "
+            f"{type(module).__name__}, has no token_logprobs(): add token_logprobs(tokens, valid, temperature); "
+            "forward(tokens) is not enough, since it does not know which tokens are padding"
         )

@@ -1,4 +1,4 @@
-"""`train`: a run with all installed plugins, in one call; and a run's config and trainer, read back from its folder."""
+"""`train`: a run with all installed plugins in one call. Also restores a run's config and trainer from its folder."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = ["rebuild_trainer", "recorded_config", "train"]
 T = TypeVar("T")
 
 OF_THIS_START: Final = ("run_dir", "resume", "task")
-"""Said anew whenever a run is started: its folder may have been moved."""
+"""Fields that are not restored, since a run's folder may have been moved."""
 
 
 def recorded_config(config: TrainerConfig, task: str, run_dir: Path) -> TrainerConfig:
-    """The config that the run in `run_dir` had, for a run of the same task: the task's own, but for what was changed.
+    """`config` with the fields that the run in `run_dir` recorded, if that run is of the same task.
 
-    :param task: the task's whole name. The config of another task is left alone.
+    :param task: the task's full name.
     """
     recorded = read_config(run_dir) if (run_dir / CONFIG).exists() else {}
     # A task in a file is named by the file's path, and the file may have been moved with the run.
@@ -46,7 +46,7 @@ def recorded_config(config: TrainerConfig, task: str, run_dir: Path) -> TrainerC
 
 
 def _changed_as_recorded(config: T, recorded: Mapping[str, Any], where: str) -> T:
-    """`config` with those fields changed that are recorded otherwise. A field that JSON cannot hold stays as it is."""
+    """`config` with the fields whose recorded values differ. A field that JSON cannot hold keeps its value."""
     changes: dict[str, Any] = {}
     hints = get_type_hints(type(config))
     for name in (own.name for own in fields(config) if own.name in recorded):  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def _changed_as_recorded(config: T, recorded: Mapping[str, Any], where: str) -> 
             changes[name] = _changed_as_recorded(value, before, f"{where}: {name}")
             continue
         if is_redacted(before):
-            raise TrainerConfigError(f"{where}: {name} has a secret in it, which is not written down: give it again")
+            raise TrainerConfigError(f"{where}: {name} contains a secret, which is not recorded: pass it again")
         try:
             changes[name] = TypeAdapter(hints[name]).validate_python(before)
         except ValidationError as error:
@@ -66,9 +66,9 @@ def _changed_as_recorded(config: T, recorded: Mapping[str, Any], where: str) -> 
 
 
 def rebuild_trainer(run_dir: Path, plugins: PluginManager | None = None) -> Trainer:
-    """The trainer that a run in `run_dir` had at its beginning, with fresh weights and no folder of its own.
+    """The trainer of the run in `run_dir` as it was at the start, with fresh weights and without a folder.
 
-    :param plugins: where its events go, and where its task is looked for if it is a plugin's; by default to no plugin.
+    :param plugins: receives the events and may register the task; by default there are no plugins.
     """
     plugins = plugins or PluginManager()
     config = read_config(run_dir)
@@ -100,21 +100,23 @@ def train(
     profile: bool = False,
     **changes: Any,
 ) -> Trainer:
-    """Train with the installed plugins, and return the trainer; `Trainer` says what the parts are.
+    """Train with the installed plugins and return the trainer. `Trainer` documents the other parameters.
 
-    :param what: the name of a task as `hookline train` takes it, a task, or the config for parts of your own.
-    :param hooks: whatever `Trainer.add_hook` takes, besides the plugins.
-    :param settings: which installed plugins are wanted, and how (default: those of this folder and environment).
-    :param profile: measure what each plugin costs: a table in the end, and a trace in the run's folder.
+    :param what: the name of a task, as for `hookline train`, a `Task`, or a `TrainerConfig`.
+    :param hooks: further hooks for `Trainer.add_hook`.
+    :param settings: which plugins are active, and their options; by default those of this folder and environment.
+    :param profile: measure the time of each plugin; print a table and write a trace to the run's folder.
     :param changes: fields of the config, such as `epochs=5` or `run_dir=Path("runs/mine")`. With `resume=True` and the
-        name of a task, all other fields are as the run began; a config or a task that you give is used as it is.
+        name of a task, all other fields are those recorded in the run's folder.
     """
     parts = {"curriculum": curriculum, "policy": policy, "dataset": dataset, "validation_dataset": validation_dataset}
     with plugins_for_a_run(settings=settings, profile=profile) as plugins:
         if isinstance(what, (str, Task)):
             given = [name for name, part in parts.items() if part is not None]
             if given:
-                raise HooklineError(f"a task has its own {' and '.join(given)}: give hookline.train a config instead")
+                raise HooklineError(
+                    f"a task has its own {' and '.join(given)}: pass a TrainerConfig to hookline.train instead"
+                )
             trainer = _trainer_of_task(what, plugins, changes)
         else:
             trainer = Trainer(replace(what or TrainerConfig(), **changes), **parts, plugins=plugins)

@@ -1,4 +1,4 @@
-"""Supervised training: batches of a dataset, gradient steps, and validation."""
+"""Supervised training: batches of a dataset, gradient steps and validation."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["Batches", "SupervisedLoop", "collate", "validate"]
 
 
 class Batches:
-    """Goes through a dataset in batches.
+    """The batches of a dataset.
 
-    :param dataset: examples by position, each a mapping of names to arrays, tensors or lists of numbers.
-    :param batch_size: examples in a batch over all ranks; each rank takes its share.
-    :param spec: what the losses need of an example.
+    :param dataset: a sequence of examples, each a mapping of names to arrays, tensors or lists of numbers.
+    :param batch_size: examples in a batch over all ranks. Each rank gets its share.
+    :param spec: the fields that the losses need in an example.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Batches:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise DatasetError(f"the {name} is a {type(dataset).__name__}; it needs len() and [], as a list has")
         if len(dataset) == 0:
-            raise DatasetError(f"the {name} is empty: there is nothing to learn from")
+            raise DatasetError(f"the {name} is empty: it needs at least one example")
         if batch_size % ranks.world_size:
             raise DatasetError(
                 f"supervised.batch_size {batch_size} cannot be divided among {ranks.world_size} ranks: "
@@ -55,9 +55,10 @@ class Batches:
     def go_through(
         self, order: np.random.Generator | None, batches: int | None = None
     ) -> Iterator[dict[str, Tensor] | None]:
-        """This rank's share of each batch, shuffled by a generator or as they lie; None for a share of nothing.
+        """This rank's share of each batch; None if the share is empty.
 
-        :param batches: end after so many.
+        :param order: the rng that shuffles the examples; None for the dataset's order.
+        :param batches: the number of batches; None for one pass over the dataset.
         """
         count = len(self._dataset)
         indices = np.arange(count) if order is None else order.permutation(count)
@@ -72,7 +73,7 @@ class Batches:
                 if field.optional:
                     continue
                 raise DatasetError(
-                    f"the losses need {name!r} of each example of the {self._name}{did_you_mean(name, batch)}; "
+                    f"the losses need {name!r} in each example of the {self._name}{did_you_mean(name, batch)}; "
                     f"it has {', '.join(batch)}"
                 )
             found = Field(str(batch[name].dtype).removeprefix("torch."), tuple(batch[name].shape[1:]))
@@ -91,16 +92,16 @@ class Batches:
 
 
 def collate(examples: Sequence[Mapping[str, Any]], name: str = "dataset") -> dict[str, Tensor]:
-    """Examples as one tensor for each name. Sequences of different lengths are padded on the right.
+    """Stack examples into one tensor per name. Sequences of different lengths are padded on the right.
 
-    Where there are `tokens`, `valid` says which are not padding, and `loss_mask`, unless the examples bring one, is the
-    same: every token is learnt.
+    With `tokens` the batch also has `valid`, which is False for padding, and `loss_mask`. Examples without a
+    `loss_mask` are trained on every token.
     """
     names = examples[0].keys()
     for example in examples:
         if example.keys() != names:
             raise DatasetError(
-                f"examples of the {name} differ in what they hold: {', '.join(names)} and {', '.join(example)}"
+                f"examples of the {name} have different fields: {', '.join(names)} and {', '.join(example)}"
             )
     batch: dict[str, Tensor] = {}
     for key in names:
@@ -116,7 +117,7 @@ def collate(examples: Sequence[Mapping[str, Any]], name: str = "dataset") -> dic
 
 
 def validate(session: Session, batches: Batches, learner: Learner, *, is_last_step: bool) -> float:
-    """The weighted sum of the losses, each the mean over what all ranks hold."""
+    """The weighted sum of the losses, each the mean over the rows or tokens of all ranks."""
     was_training = learner.policy.training
     learner.policy.eval()
     session.begin_validation(is_last_step=is_last_step)
@@ -142,7 +143,7 @@ def _weighted(learner: Learner, sums_and_counts: Tensor) -> float:
 class SupervisedLoop:
     """Takes one gradient step for each batch of each epoch.
 
-    :param order: the generator that shuffles; all ranks have the same one.
+    :param order: the rng that shuffles the examples. Its state is the same on all ranks.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class SupervisedLoop:
         return len(self._batches)
 
     def epochs(self, session: Session) -> Iterator[int]:
-        """Train, and yield each epoch when its work is done, before its end is announced."""
+        """Train. Yields each epoch after its work and before `on_epoch_end`."""
         state, every = session.state, self._config.validate_every
         validations = Watch(every, state.step)
         if self._config.validate_at_start and state.step == 0:
@@ -195,11 +196,11 @@ class SupervisedLoop:
             validate(session, self._validation, self._learner, is_last_step=is_last_step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: what comes next is decided by the generator that shuffles."""
+        """Empty: the next epoch depends only on the rng that shuffles, which the trainer saves."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         del state
 
     def stop(self) -> None:
-        """Nothing is left open."""
+        """Nothing to close."""

@@ -1,4 +1,4 @@
-"""`Trainer`: puts policy, losses, optimizer and data together, and runs the loop that suits them."""
+"""`Trainer`: builds the learner and the training loop from policy, losses, optimizer and data, and runs it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from hookline.rollout import TrackedNumbers
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainingError
+from hookline.training.gc_freeze import gc_freeze
 from hookline.training.learner.learner import Learner, choose_device
-from hookline.training.long_lived import long_lived_left_out
 from hookline.training.losses.registry import NAME as LOSSES
 from hookline.training.losses.registry import LossLifecycle, build_losses
 from hookline.training.policy_evaluator import NAME as EVALUATOR
 from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline.training.ranks import join_ranks
 from hookline.training.resume_point import NAME, ResumePoint, restore_generators, seed_generators, take_generators
-from hookline.training.rollout_loop import RolloutLoop, check_divisible
+from hookline.training.rollout_loop import (
+    RolloutLoop,
+    as_module,
+    build_worker,
+    check_divisible,
+    use_module_for_rollouts,
+)
 from hookline.training.supervised_loop import SupervisedLoop
 from hookline.training.warm_start import WarmStart, WarmStartPhase
-from hookline.training.worker import as_module, build_worker, have_worker_play
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact, remember_secrets
 
@@ -42,18 +47,18 @@ logger = logging.getLogger("hookline.training")
 
 
 class Trainer:
-    """Trains a policy, by rollouts of a curriculum's lessons or, when there is a dataset, on its examples.
+    """Trains a policy with rollouts of a curriculum's lessons or, given a dataset, on its examples.
 
-    :param curriculum: the lessons to play; CartPole when there is none, and no dataset.
-    :param policy: a torch module, or a specification such as `MLPPolicy` or `TransformerPolicy`; what it must offer is
-        in `hookline.policies.protocol`. None for one that suits the first lesson.
-    :param dataset: examples by position, each a mapping of names to numbers; see `hookline.training.supervised_loop`.
-    :param validation_dataset: examples that are held out.
-    :param plugins: where events go. One of its own discovers nothing: `hookline.train` and `hookline.launcher` use
-        what is installed.
-    :param worker: a rollout worker of your own; `curriculum` and the sizes in `config.rollout` are its own then.
-    :param rewards: how the reward processor rewards and verifies rollouts of text; None for the lessons' own rewards.
-    :param warm_start: examples that the policy is shown before it plays.
+    :param curriculum: the lessons; CartPole without a curriculum and a dataset.
+    :param policy: a torch module, or a specification such as `MLPPolicy` or `TransformerPolicy`. The methods it needs
+        are in `hookline.policies.protocol`. None for a default that fits the first lesson.
+    :param dataset: a sequence of examples, each a mapping of names to numbers; see `hookline.training.supervised_loop`.
+    :param validation_dataset: held-out examples.
+    :param plugins: receives the events. The default manager has no plugins; `hookline.train` and `hookline.launcher`
+        load the installed ones.
+    :param worker: your own rollout worker. Its config then replaces `curriculum` and the sizes in `config.rollout`.
+    :param rewards: how the reward processor rewards and verifies text rollouts; None for the lessons' own rewards.
+    :param warm_start: supervised training before the first rollout.
     """
 
     def __init__(
@@ -77,8 +82,8 @@ class Trainer:
         self.plugins = plugins or (worker.plugins if worker is not None else PluginManager(rank=self.ranks.rank))
         if self.plugins.rank != self.ranks.rank:
             raise TrainingError(
-                f"this is rank {self.ranks.rank}, but its plugins are those of rank {self.plugins.rank}: "
-                "make their manager with rank=int(os.environ['RANK'])"
+                f"this is rank {self.ranks.rank}, but its plugin manager has rank {self.plugins.rank}: "
+                "create the manager with rank=int(os.environ['RANK'])"
             )
         remember_secrets(config)
         self.state = TrainerState(
@@ -121,7 +126,7 @@ class Trainer:
             )
         self.worker.run_state = self.state
         module = as_module(self.worker.policy if policy is None else policy, config.seed)
-        have_worker_play(self.worker, module, choose_device(config.learner.device))
+        use_module_for_rollouts(self.worker, module, choose_device(config.learner.device))
         self._check_rows()
         default_losses = ("grpo",) if self.worker.plays_text else ("ppo_actor", "ppo_critic")
         learner = self._build_learner(module, {name: {} for name in default_losses})
@@ -139,11 +144,11 @@ class Trainer:
             return None
         assert self.worker is not None
         if not self.worker.plays_text:
-            raise TrainingError("`rewards` are of text, but these lessons are environments, which have their own")
+            raise TrainingError("`rewards` apply to text only, but these lessons are environments with own rewards")
         from hookline.rewards import create_integrated_reward_system
 
         if config.enable_verification and not self.plugins.hook.verify_episodes.get_hookimpls():
-            logger.info("episodes are not verified: no verifier is active. pip install hookline-verifiers brings some")
+            logger.info("episodes are not verified, since no verifier is active: pip install hookline-verifiers")
             config = replace(config, enable_verification=False)
         return create_integrated_reward_system(config, self.plugins)
 
@@ -156,7 +161,7 @@ class Trainer:
 
     def _build_learner(self, policy: Any, default_losses: Mapping[str, Mapping[str, Any]]) -> Learner:
         if policy is None:
-            raise TrainingError("a dataset needs a policy: give the trainer a torch module, or a TransformerPolicy")
+            raise TrainingError("a dataset needs a policy: pass a torch module or a TransformerPolicy to the trainer")
         module = as_module(policy, self.config.seed)
         losses = build_losses(default_losses if self.config.losses is None else self.config.losses, self.plugins)
         self.learner = learner = Learner(module, losses, self.config.optimizer, self.config.learner, self.ranks)
@@ -168,15 +173,15 @@ class Trainer:
     # -- use ------------------------------------------------------------------------------------------------------
 
     def add_hook(self, hook: Any) -> None:
-        """Have a plugin, a `hookline.hooks.Hook` or a `TrainerHook` take part, from the next event on."""
+        """Add a plugin, a `hookline.hooks.Hook` or a `TrainerHook`. It is called from the next event on."""
         self._hooks.add(hook)
 
     def remove_hook(self, hook: Any) -> bool:
-        """Call a hook that was added no more, from the next event on; says whether it was there."""
+        """Remove a hook that was added. Returns whether it was there."""
         return self._hooks.remove(hook)
 
     def train(self) -> TrainerState:
-        """Run to the end, and return the state there. A run that fails raises what ended it."""
+        """Run to the end and return the final state. Raises the error of a run that fails."""
         self.ranks.join()
         own: dict[str, object] = {
             NAME: ResumePoint(self),
@@ -189,19 +194,19 @@ class Trainer:
             self.plugins.register(plugin, name)
         try:
             with (
-                long_lived_left_out() as leave_out_long_lived,
+                gc_freeze() as freeze,
                 Session(
                     self.plugins, self.state, rollouts=self._rollouts_made, restored_from=self._restored_from
                 ) as session,
             ):
                 self._check_start(session)
-                # What was restored on one rank, or made with another seed there, is rank 0's everywhere.
+                # Ranks may have restored or initialized other weights: all start with those of rank 0.
                 self.learner.agree()
                 self._share_progress()
                 try:
                     for _ in self.loop.epochs(session):
                         self._share_progress()
-                        leave_out_long_lived()  # after the first epoch, when all is imported and compiled
+                        freeze()  # after the first epoch, when everything is imported and compiled
                 finally:
                     self.loop.stop()
         finally:
@@ -212,12 +217,12 @@ class Trainer:
         return self.state
 
     def _check_start(self, session: Session) -> None:
-        """Each rank has restored the run by itself: that all found the same must not be taken for granted."""
+        """Raise when the ranks, each of which restored the run by itself, found different checkpoints."""
         restored = session.restored
         start = {
             "epoch": session.start_epoch,
             "step": self.state.step,
-            "goes on from": getattr(restored, "fingerprint", restored) or "nothing",
+            "resumes from": getattr(restored, "fingerprint", restored) or "nothing",
         }
         starts = self.ranks.gather(start)
         if any(other != starts[0] for other in starts):
@@ -227,11 +232,11 @@ class Trainer:
             )
             raise RankError(
                 f"the ranks do not start at the same point of the run ({shown}): they see different checkpoints. "
-                f"Give all of them the same folder, on a file system that they share; here it is {self.state.run_dir}"
+                f"Use the same folder for all ranks, on a shared file system; here it is {self.state.run_dir}"
             )
 
     def _share_progress(self) -> None:
-        """Gather what all ranks hold before the epoch ends: checkpoints are saved on rank 0 alone, which cannot ask."""
+        """Gather the state of all ranks before the epoch ends, for checkpoints, which rank 0 saves alone."""
         if self.ranks.world_size > 1:
             self.learner.gather()
             self._progress_of_ranks = self.ranks.gather(self._own_progress())
@@ -242,9 +247,9 @@ class Trainer:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the rest of the run depends on, between two epochs: arrays, and values that JSON can hold.
+        """The complete state of the run between two epochs, as arrays and JSON values.
 
-        Where ranks hold parts of the policy (`fsdp2`), rank 0's is whole, and is what all of them load.
+        With `fsdp2` only rank 0's state is whole. All ranks load that one.
         """
         state = self.state
         return {
@@ -255,8 +260,8 @@ class Trainer:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Have the next `train()` go on from a state, with the epoch after the one that was last complete."""
-        self.load_progress(saved["progress"])  # first: it says when this is not the same run
+        """Make the next `train()` resume from a state, at the epoch after the last complete one."""
+        self.load_progress(saved["progress"])  # first: it raises when this is not the same run
         self.policy.load_state_dict(saved["policy"])
         self.optimizer.load_state_dict(saved["optimizer"])
         for name, value in saved["counters"].items():
@@ -264,7 +269,7 @@ class Trainer:
         self._restored_from = "Trainer.load_state_dict"
 
     def progress(self) -> dict[str, Any]:
-        """Generators, data order, and what the loop and the losses keep, by rank; all that JSON can hold."""
+        """The rngs, the data order and the states of loop and losses, by rank, as JSON values."""
         ranks = self._progress_of_ranks or [self._own_progress()]
         return {"ranks": ranks}
 
@@ -277,12 +282,12 @@ class Trainer:
         }
 
     def load_progress(self, progress: Mapping[str, Any]) -> None:
-        """Put back what `progress` gave."""
+        """Restore the result of `progress`."""
         saved = progress["ranks"]
         if len(saved) != self.ranks.world_size:
             raise TrainingError(
-                f"the run was saved with {len(saved)} rank(s) and cannot go on exactly with {self.ranks.world_size}: "
-                "start as many, or begin anew from its weights"
+                f"the run was saved with {len(saved)} rank(s) and cannot resume exactly with {self.ranks.world_size}: "
+                "use the same number of ranks, or start a new run from its weights"
             )
         own = saved[self.ranks.rank]
         for loss in self._losses:

@@ -1,8 +1,8 @@
-"""Before reinforcement learning: epochs of supervised learning, until the policy solves enough for rewards to tell.
+"""Warm start: supervised epochs (SFT) before reinforcement learning.
 
-A policy that never finds an answer is never rewarded, and learns nothing. So it is shown answers first, and for as long
-as that takes: the phase ends on the share of problems that the policy solves, not after so many steps. These are
-problems of training: those that are held out have no part in the course of a run, and can be reported at its end.
+A policy that solves no problem gets no reward and learns nothing. The warm start trains it on worked examples first. It
+ends when the policy solves a given share of training problems, not after a fixed number of steps. Held-out problems are
+not used, so they remain valid for the final evaluation.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ logger = logging.getLogger("hookline.training")
 
 @dataclass
 class WarmStart:
-    """What a policy is shown before it plays, and when that is enough."""
+    """The dataset of a warm start, and the condition that ends it."""
 
     dataset: Sequence[Mapping[str, Any]]
-    """Examples as the trainer takes them."""
+    """Examples in the format of the trainer's dataset."""
     until: Mapping[str, float]
-    """The share of problems solved at which the phase ends, by lesson; all of these lessons must reach it."""
+    """The share of problems that the policy must solve, by lesson. The phase ends when all lessons reach it."""
     n_examples: int = 256
-    """Problems of each of these lessons that are tried after each epoch."""
+    """Problems of each lesson that are evaluated after each epoch."""
     steps_per_epoch: int = 16
-    """Gradient steps between two tries; each epoch takes other examples by chance."""
+    """Gradient steps between two evaluations. Each epoch draws its examples at random."""
     patience: int = 50
-    """Epochs without progress after which the phase ends all the same, with a warning. A slow one goes on."""
+    """Epochs without progress after which the phase ends early, with a warning. Slow progress is enough to continue."""
     batch_size: int = 128
     """Examples in each gradient step, over all ranks."""
     learning_rate: float = 1e-3
 
 
 class WarmStartPhase:
-    """Carries a warm start out, with the policy and the optimizer of the steps that come after it."""
+    """Runs a warm start, with the same policy and optimizer as the reinforcement learning after it."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class WarmStartPhase:
         for loss in learner.losses:
             if "reference" in loss.state_dict():
                 raise TrainingError(
-                    f"loss {loss.name!r} keeps the policy near the one that the trainer was given, and a warm start "
-                    "leads away from it: make the warm start a run of its own and give its policy to this one, or "
+                    f"loss {loss.name!r} penalizes the distance from the initial policy, but a warm start changes "
+                    "the policy first: make the warm start a separate run and start this one from its policy, or "
                     "leave out kl"
                 )
         losses = build_losses({"sft": {}}, plugins)
@@ -85,12 +85,12 @@ class WarmStartPhase:
             name="warm start's dataset",
         )
         self._missing = sum(config.until.values())
-        """The sum of shares that the best epoch so far did not solve."""
+        """How far the best epoch so far is from the shares in `until`, summed over lessons."""
         self._epochs_without_progress = 0
         self.is_over = False
 
     def run_epoch(self, session: Session) -> None:
-        """Go through some of the examples."""
+        """Take `steps_per_epoch` gradient steps on random examples."""
         session.begin_train_phase()
         for batch in self._batches.go_through(self._order, self._config.steps_per_epoch):
             session.begin_step()
@@ -98,7 +98,7 @@ class WarmStartPhase:
         session.end_train_phase()
 
     def judge(self) -> None:
-        """See whether it is enough, with the worker's weights, which must be the latest."""
+        """Evaluate the policy and decide whether the phase is over. The worker must have the latest weights."""
         solved, until, patience = self._shares_solved(), self._config.until, self._config.patience
         missing = sum(max(share - solved[lesson], 0.0) for lesson, share in until.items())
         if missing < self._missing:
@@ -109,14 +109,14 @@ class WarmStartPhase:
         if self.is_over and missing:
             shares = ", ".join(f"{solved[lesson]:.0%} of {lesson} (of {share:.0%})" for lesson, share in until.items())
             logger.warning(
-                "the warm start ends early: the policy solves %s, no more than %d epochs ago. Reinforcement learning "
-                "begins from there; if it is not rewarded, give the warm start other examples or another learning rate",
+                "the warm start ends early: the policy solves %s, with no progress in %d epochs. Reinforcement "
+                "learning starts now; if it gets no rewards, change the warm start's examples or learning rate",
                 shares,
                 patience,
             )
 
     def _shares_solved(self) -> dict[str, float]:
-        """The share of each lesson's problems, as the mean over ranks: the same on all of them."""
+        """The share of each lesson's problems that the policy solves, averaged over ranks."""
         lessons, ranks = list(self._config.until), self._learner.ranks
         scores = self._worker.evaluate(
             lessons, n_examples=self._config.n_examples, eval_type=EVALUATION, held_out=False

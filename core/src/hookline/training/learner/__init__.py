@@ -1,9 +1,10 @@
 """The learner: turns minibatches into updates of a policy.
 
-`learner.py` reads top to bottom: losses, gradient, clipping, optimizer. `optimizers.py` finds optimizers by name and
-knows the learning-rate schedules. `data_parallel.py` is what ranks do together, and `fsdp2.py` the same where each
-holds a part of the policy. `fused_ppo.py` is the one hand-written step, for a small MLP on a CPU; without that
-file everything works the same, only slower.
+- `learner.py` reads top to bottom: losses, gradient, clipping, optimizer.
+- `optimizers.py` finds optimizers by name and computes learning-rate schedules.
+- `data_parallel.py` combines the gradients of ranks that each hold the whole policy.
+- `fsdp2.py` does the same for ranks that each hold a shard of it.
+- `fused_ppo.py` is a hand-written fast path for a small MLP on a CPU. It is optional and changes no result.
 """
 
 from hookline.training.learner.learner import Learner

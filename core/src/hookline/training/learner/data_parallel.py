@@ -1,4 +1,4 @@
-"""How ranks share the work of a gradient: each with a copy of the policy (`ddp`), or with a part of it (`fsdp2`)."""
+"""Data parallelism: each rank holds a copy of the policy (`ddp`) or a shard of it (`fsdp2`)."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ Result = TypeVar("Result")
 
 
 class DataParallel(Protocol):
-    """What the learner asks of the ranks. All but `attach` and `weights_changed` are collective."""
+    """The operations of the learner on all ranks. All but `attach` and `weights_changed` are collective."""
 
     ranks: Ranks
 
     def attach(self, optimizer: Any) -> None:
-        """Take the optimizer of the policy's parameters."""
+        """Receive the optimizer of the policy's parameters."""
 
     def run(self, compute: Callable[[], Result]) -> Result:
-        """Compute something with the policy, by whichever of its methods."""
+        """Call a function that computes with the policy, by any of its methods."""
 
     def idle_parts(self, parts: Sequence[Batch]) -> list[Batch]:
-        """Parts that this rank must compute after its own, and count for nothing. Asked before the first is run."""
+        """Parts that this rank must compute after its own, with weight zero. Called before the first part is run."""
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Put the sum over all ranks in the place of each gradient."""
+        """Replace each gradient by its sum over all ranks."""
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The norm of all gradients together, whole."""
+        """The norm of all gradients together, over all shards."""
 
     def agree(self) -> None:
-        """Have all ranks begin with the weights of rank 0."""
+        """Copy the weights of rank 0 to all ranks."""
 
     def weights(self) -> dict[str, Any]:
         """The policy's state dict with whole tensors, on every rank."""
 
     def gather(self) -> None:
-        """Have the state dicts of policy and optimizer hold whole tensors on rank 0, until the weights change."""
+        """Make the state dicts of policy and optimizer hold whole tensors on rank 0, until the weights change."""
 
     def weights_changed(self) -> None:
-        """A step was taken."""
+        """Called after each gradient step."""
 
 
 class Replicas:
     """`ddp`: each rank has all weights and optimizer state, and the gradients are summed.
 
-    One message after the backward pass, in the place of torch's `DistributedDataParallel`: that one expects the loss to
-    come from `forward`, and each rank to have rows.
+    The gradients are summed in one all-reduce after the backward pass. torch's `DistributedDataParallel` does not fit:
+    it needs the loss to come from `forward`, and rows on every rank.
     """
 
     def __init__(self, policy: nn.Module, ranks: Ranks) -> None:
@@ -83,14 +83,14 @@ class Replicas:
         return self._policy.state_dict()
 
     def gather(self) -> None:
-        """Every rank has everything."""
+        """Nothing to do: every rank holds everything."""
 
     def weights_changed(self) -> None:
-        """Nothing is kept."""
+        """Nothing to do: no whole tensors are cached."""
 
 
 def data_parallel(kind: str, policy: nn.Module, ranks: Ranks) -> DataParallel:
-    """The kind that a config names; one process alone has nothing to spread."""
+    """The kind that a config names. A single process always uses `Replicas`."""
     if kind == "ddp" or ranks.world_size == 1:
         return Replicas(policy, ranks)
     from hookline.training.learner.fsdp2 import Shards  # takes a second to import

@@ -1,8 +1,8 @@
-"""PPO on a small MLP, with the gradient written by hand: the same step as autograd's, several times sooner.
+"""PPO on a small MLP with a hand-written gradient: the same step as autograd's, several times faster.
 
-Networks this small are over before autograd has recorded what they did, and an optimizer spends its time on calls, not
-on numbers. Here forward, losses and backward are a few dozen NumPy and BLAS calls, and all parameters lie in one buffer
-that one fused kernel updates. The learner chooses this path by itself where `fused_ppo` says that it fits.
+For networks this small, the overhead of autograd and of optimizer calls exceeds the arithmetic. Here forward, losses
+and backward are a few dozen NumPy and BLAS calls. All parameters lie in one buffer that one fused kernel updates. The
+learner uses this path where `fused_ppo` returns one.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from hookline_hookspecs import TrainerState
 __all__ = ["FlatAdam", "FusedPPO", "fused_ppo"]
 
 Layer = tuple[Tensor, Tensor]
-"""Weight (outputs x inputs) and bias, both with a gradient to add to."""
+"""Weight (outputs x inputs) and bias, both with a gradient."""
 
 KNOWN_OPTIONS: Final = frozenset({"betas", "eps", "weight_decay"})
 
 
 def fused_ppo(policy: nn.Module, losses: Sequence[Loss], optimizer: OptimizerConfig) -> FusedPPO | None:
-    """The hand-written step where it computes just what these would; None elsewhere."""
+    """The hand-written step if it is equivalent for this policy, losses and optimizer; else None."""
     kinds = {(p.device.type, p.dtype, p.requires_grad) for p in policy.parameters()}
     fits = (
-        type(policy) is ActorCritic  # a subclass may compute something else, and so may a subclass of a loss
+        type(policy) is ActorCritic  # a subclass of the policy or a loss may compute something else
         and isinstance(policy.policy.actions, Discrete)
         and kinds in ({("cpu", torch.float32, True)}, {("cpu", torch.float64, True)})
         and all(type(loss) in (PPOActor, PPOCritic) for loss in losses)
@@ -57,16 +57,16 @@ class FusedPPO:
         self._gradient = self.optimizer.gradient
         self._actor, self._critic = _layers(policy.actor), _layers(policy.critic)
 
-    def takes(self, losses: Sequence[Loss]) -> bool:
+    def supports(self, losses: Sequence[Loss]) -> bool:
         return all(type(loss) in (PPOActor, PPOCritic) for loss in losses)
 
     @torch.no_grad()
-    @np.errstate(all="ignore")  # as quiet about infinities as torch: the learner looks for them
+    @np.errstate(all="ignore")  # no warnings about infinities, as in torch: the learner checks for them
     def gradient(
         self, losses: Sequence[Loss], batch: Batch | None, state: TrainerState, experience: Experience | None
     ) -> Gradient:
         del experience
-        assert batch is not None  # there is one rank, which has every row
+        assert batch is not None  # a single rank has all rows
         self.optimizer.zero_grad()
         values: list[float] = []
         stats: dict[str, float] = {}
@@ -109,9 +109,9 @@ class FusedPPO:
         surrogate = np.minimum(plain, limited).sum() / rows
         entropy = entropies.sum() / rows
 
-        # d ratio / d logprob is the ratio itself. Where the clipped term is the lesser one, the gradient is zero.
+        # d ratio / d logprob is the ratio itself. Where the clipped term is smaller, the gradient is zero.
         of_logprob = np.where(plain > limited, 0, plain) * (-loss.weight / rows)
-        # d log p(a) / d logit_i is 1 for i = a, less p_i; d H / d logit_i is -p_i (log p_i + H).
+        # d log p(a) / d logit_i = [i = a] - p_i, and d H / d logit_i = -p_i (log p_i + H).
         of_logits = -of_logprob[:, None] * probs
         of_logits[chosen] += of_logprob
         if config.entropy:
@@ -127,15 +127,15 @@ class FusedPPO:
         returns, clip = loss.of_batch(batch, "returns").numpy(), loss.config.clip
         *inputs, outputs = _forward(self._critic, batch["obs"])
         values, rows = outputs.numpy()[:, 0], returns.size
-        slope = values - returns  # of half the squared error
-        error = slope**2
+        gradient = values - returns  # of half the squared error
+        error = gradient**2
         if clip is not None:
             old = batch["values"].numpy()
             limited = (old + (values - old).clip(-clip, clip) - returns) ** 2
-            # The greater of the two counts. Where that is the clipped one, the gradient is zero.
-            slope = np.where(limited > error, 0, slope)
+            # The loss is the larger of the two. Where that is the clipped one, the gradient is zero.
+            gradient = np.where(limited > error, 0, gradient)
             error = np.maximum(error, limited)
-        of_values = (slope * (loss.weight / rows)).astype(values.dtype, copy=False)
+        of_values = (gradient * (loss.weight / rows)).astype(values.dtype, copy=False)
         _backward(self._critic, inputs, torch.from_numpy(of_values[:, None]))
         return float(0.5 * error.sum() / rows)
 
@@ -146,18 +146,18 @@ def _layers(modules: nn.ModuleList) -> list[Layer]:
 
 def _forward(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:
     """The input of each layer, and the output of the last one."""
-    found = [x]
+    activations = [x]
     for weight, bias in layers[:-1]:
         x = linear(x, weight, bias)
         array = x.numpy()
-        np.tanh(array, out=array)  # a sixth of the time of torch's
-        found.append(x)
-    found.append(linear(x, *layers[-1]))
-    return found
+        np.tanh(array, out=array)  # six times faster than torch's
+        activations.append(x)
+    activations.append(linear(x, *layers[-1]))
+    return activations
 
 
 def _backward(layers: Sequence[Layer], inputs: Sequence[Tensor], g: Tensor) -> None:
-    """Add to the parameters' gradients, from the gradient of the last layer's output."""
+    """Backpropagate the gradient `g` of the last layer's output; add to the parameters' gradients."""
     for depth in reversed(range(len(layers))):
         weight, bias = layers[depth]
         x = inputs[depth]
@@ -171,10 +171,10 @@ def _backward(layers: Sequence[Layer], inputs: Sequence[Tensor], g: Tensor) -> N
 
 
 class FlatAdam:
-    """Adam or AdamW over parameters that it lays into one buffer, with the state dict of `torch.optim`.
+    """Adam or AdamW over parameters in one buffer, with the state dict of `torch.optim`.
 
-    The parameters become views of the buffer, their gradients views of another: the update, the norm and zeroing are
-    one call each. Importing torch's own optimizers would also bring its compiler, a second in each process.
+    The parameters become views of one buffer and their gradients views of another, so the update, the norm and zeroing
+    are one call each. torch's own optimizers also import its compiler, which takes a second in each process.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> None:
@@ -196,9 +196,9 @@ class FlatAdam:
         return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]
 
     def zero_grad(self) -> None:
-        """Set all gradients to zero where they lie."""
+        """Set all gradients to zero in place."""
         self.gradient.zero_()
-        # `zero_grad()` of the module takes the views away.
+        # The module's `zero_grad()` removes the views.
         if self._parameters[0].grad is not self._gradient_views[0]:
             for parameter, view in zip(self._parameters, self._gradient_views, strict=True):
                 parameter.grad = view
@@ -225,7 +225,7 @@ class FlatAdam:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """As `torch.optim.Adam` gives it, by the number of each parameter; empty before the first step."""
+        """In the format of `torch.optim.Adam`. The state is empty before the first step."""
         moments = zip(self._views(self._mean), self._views(self._variance), strict=True)
         state = {
             number: {"step": self._step.clone(), "exp_avg": mean, "exp_avg_sq": variance}
@@ -235,7 +235,7 @@ class FlatAdam:
         return {"state": state if self._step > 0 else {}, "param_groups": [group]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a state, also from one of `torch.optim`'s Adam or AdamW over the same parameters."""
+        """Restore a state, also one of `torch.optim`'s Adam or AdamW over the same parameters."""
         (group,) = state_dict["param_groups"]
         known = self.param_groups[0].keys() - {"params"}
         self.param_groups[0].update({name: group[name] for name in known})

@@ -1,6 +1,6 @@
 """`Learner`: the losses on a minibatch, the gradient of their sum over all ranks, and the optimizer.
 
-The learner knows nothing of events, epochs and rollouts; the trainer knows nothing of how a gradient is made.
+The learner does not depend on events, epochs or rollouts. How a gradient is computed is hidden from the trainer.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ Result = TypeVar("Result")
 
 
 class Gradient(NamedTuple):
-    """What one minibatch gives, besides the gradients that lie in the parameters."""
+    """The results of one minibatch, besides the gradients stored in the parameters."""
 
     values: Sequence[float] | Tensor
     """The mean of each loss."""
     norm: float | Tensor
     """The norm of the gradient of their weighted sum."""
     stats: Mapping[str, float | Tensor]
-    """Numbers that losses report."""
+    """Numbers that the losses report."""
 
 
 class Update(Protocol):
-    """One way from a minibatch to new weights: by autograd, or by hand."""
+    """Computes and applies the gradient of a minibatch, with autograd or by hand."""
 
     optimizer: Any
 
-    def takes(self, losses: Sequence[Loss]) -> bool:
+    def supports(self, losses: Sequence[Loss]) -> bool:
         """Whether it can compute the gradient of these losses."""
 
     def gradient(
         self, losses: Sequence[Loss], batch: Batch | None, state: TrainerState, experience: Experience | None
     ) -> Gradient:
-        """Put the gradient of the weighted sum of losses into the parameters."""
+        """Store the gradient of the weighted sum of losses in the parameters."""
 
     def apply(self, norm: float | Tensor, max_norm: float | None) -> None:
-        """Clip the gradient, and have the optimizer take its step."""
+        """Clip the gradient and take the optimizer step."""
 
 
 class Learner:
     """Takes gradient steps with one policy, its losses and its optimizer, on one device.
 
-    :param policy: moved to the device, where it stays; with `data_parallel = "fsdp2"` a part of it on each rank.
-    :param losses: each is shown the policy as it is here.
+    :param policy: moved to the device. With `data_parallel = "fsdp2"` each rank keeps a shard of it.
+    :param losses: each receives this policy in `attach_policy`, before training.
     """
 
     def __init__(
@@ -97,17 +97,17 @@ class Learner:
         return self._update.optimizer
 
     def sharing(self, losses: Sequence[Loss], optimizer: OptimizerConfig) -> Learner:
-        """A learner with other losses, learning rate and clipping, and the same policy and optimizer."""
+        """A learner with the same policy and optimizer, but other losses, learning rate and clipping."""
         other = copy.copy(self)
         other.losses, other.optimizer_config = losses, optimizer
-        if not self._update.takes(losses):
+        if not self._update.supports(losses):
             other._update = AutogradUpdate(self.policy, optimizer, self.config, self._parallel, self.optimizer)
         return other
 
     def step(self, batch: Batch | None, state: TrainerState, experience: Experience | None = None) -> dict[str, float]:
-        """Take a gradient step, and return its metrics.
+        """Take a gradient step and return its metrics.
 
-        :param batch: this rank's rows; None when a last, small batch left none for it.
+        :param batch: this rank's rows; None when a small last batch has no rows for this rank.
         """
         active = [loss for loss in self.losses if loss.schedule.applies_now(state)]
         rows = None if batch is None else self.to_device(batch)
@@ -124,14 +124,14 @@ class Learner:
 
     @torch.no_grad()
     def validate(self, batch: Batch | None, state: TrainerState) -> Tensor:
-        """Each loss summed over all ranks' rows or tokens, and how many there are: (2, losses)."""
+        """The sum of each loss over all ranks' rows or tokens, and their count: (2, losses)."""
         parts = [] if batch is None else [self.to_device(batch)]
         passes = [*parts, *self._parallel.idle_parts(parts)]
         found = [self.run(partial(self._sums, part, state)) for part in passes][: len(parts)]
         return self.ranks.sum(found[0] if found else torch.zeros(2, len(self.losses), device=self.device))
 
     def _sums(self, batch: Batch, state: TrainerState) -> Tensor:
-        """Each loss summed over a batch, and its count."""
+        """The sum of each loss over a batch, and its count."""
         found = torch.zeros(2, len(self.losses), device=self.device)
         shared = SharedLossData(state, self.policy, batch)
         with autocast(self.device, self.config.precision):
@@ -143,11 +143,11 @@ class Learner:
         return found
 
     def run(self, compute: Callable[[], Result]) -> Result:
-        """Compute something with the policy. Collective where the policy is in shards, as are the next three."""
+        """Call a function that computes with the policy. With shards this and the next three are collective."""
         return self._parallel.run(compute)
 
     def agree(self) -> None:
-        """Have all ranks begin with the weights of rank 0."""
+        """Copy the weights of rank 0 to all ranks."""
         self._parallel.agree()
 
     def weights(self) -> dict[str, Any]:
@@ -155,11 +155,11 @@ class Learner:
         return self._parallel.weights()
 
     def gather(self) -> None:
-        """Have the state dicts of policy and optimizer hold whole tensors on rank 0, until the next step."""
+        """Make the state dicts of policy and optimizer hold whole tensors on rank 0, until the next step."""
         self._parallel.gather()
 
     def to_device(self, batch: Batch) -> dict[str, Tensor]:
-        """The tensors on the learner's device; those that are there already as they are."""
+        """The batch on the learner's device."""
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
 
 
@@ -182,7 +182,7 @@ class AutogradUpdate:
             raise TrainingError(f"the policy, a {type(policy).__name__}, has no parameter that can be trained")
         self.optimizer = optimizer or build_optimizer(self._parameters, optimizer_config)
 
-    def takes(self, losses: Sequence[Loss]) -> bool:
+    def supports(self, losses: Sequence[Loss]) -> bool:
         del losses
         return True
 
@@ -197,7 +197,7 @@ class AutogradUpdate:
         for index, part in enumerate(parts):
             for column, loss in enumerate(losses):
                 counts[index, column] = loss.count(part)
-        # Parts and ranks may hold different numbers of tokens: the mean over all is not the mean of their means.
+        # Weight by count: parts and ranks may hold different numbers of tokens.
         own_totals = counts.sum(0)
         shares = counts / self._parallel.ranks.sum(own_totals.clone()).clamp(min=1)
         own_shares = counts / own_totals.clamp(min=1)
@@ -205,7 +205,7 @@ class AutogradUpdate:
         stats: dict[str, Tensor] = {}
 
         def weighted_sum(index: int) -> Tensor:
-            """What a part adds to the weighted sum of losses."""
+            """The part's contribution to the weighted sum of losses."""
             shared = SharedLossData(state, self._policy, passes[index], experience, minibatch=batch)
             total = torch.zeros((), device=device)
             for column, loss in enumerate(losses):
@@ -235,7 +235,7 @@ class AutogradUpdate:
 
 
 def _by_hand(policy: nn.Module, losses: Sequence[Loss], optimizer: OptimizerConfig) -> Update | None:
-    """The hand-written step, where that module is there and says that it fits."""
+    """The hand-written step, if the module is present and the step is equivalent."""
     try:
         from hookline.training.learner.fused_ppo import fused_ppo
     except ModuleNotFoundError:
@@ -244,32 +244,32 @@ def _by_hand(policy: nn.Module, losses: Sequence[Loss], optimizer: OptimizerConf
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that a config names; for `auto` CUDA, else Apple's GPU, else the CPU."""
+    """The device that a config names. `auto` prefers CUDA, then Apple's GPU, then the CPU."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next((kind for kind, is_there in available.items() if is_there), "cpu")
     device = torch.device(name)
     if not available.get(device.type, True):
         raise TrainingError(
-            f'learner.device is "{name}", and torch finds none on this machine: "auto" takes what there is'
+            f'learner.device is "{name}", but torch finds none on this machine: "auto" selects an available device'
         )
     return _own_gpu() if device == torch.device("cuda") else device
 
 
 def _own_gpu() -> torch.device:
-    """The GPU of this process among those that torchrun has started on this machine: NCCL wants one for each."""
+    """The GPU with the local rank of this process. NCCL needs one GPU per process."""
     device = torch.device("cuda", number_in_environment("LOCAL_RANK", 0))
     torch.cuda.set_device(device)
     return device
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Matrix products in bfloat16 where the precision is `bf16`; the weights stay as they are."""
+    """Compute matrix products in bfloat16 if the precision is `bf16`. The weights keep their dtype."""
     return nullcontext() if precision == "fp32" else torch.autocast(device.type, torch.bfloat16)
 
 
 def _in_parts(batch: Batch, rows: int | None) -> Iterator[Batch]:
-    """The minibatch in parts of so many rows, or in one."""
+    """The minibatch in parts of at most `rows` rows; in one part for None."""
     count = len(next(iter(batch.values())))
     if rows is None or rows >= count:
         yield batch
@@ -295,7 +295,7 @@ def _metrics(
 
 
 def _to_host(numbers: Sequence[float | Tensor]) -> list[float]:
-    """Python numbers; tensors together, since each read of its own would wait for the device."""
+    """Python numbers. All tensors are read at once, since each read waits for the device."""
     tensors = [number for number in numbers if isinstance(number, Tensor)]
     if not tensors:
         return [float(number) for number in numbers]
@@ -308,8 +308,8 @@ def _check_finite(metrics: Mapping[str, float], active: Sequence[Loss], state: T
         if not math.isfinite(metrics[name]):
             what = "the norm of the gradient" if name == "train/grad_norm" else f"loss {name[6:]!r}"
             raise NonFiniteLossError(
-                f"{what} is {metrics[name]} at step {state.step} of epoch {state.epoch}. The weights are still "
-                "those of the step before. Look for such values in the data and rewards, or lower "
+                f"{what} is {metrics[name]} at step {state.step} of epoch {state.epoch}. This step did not "
+                "change the weights. Check the data and rewards for such values, or lower "
                 "optimizer.learning_rate"
             )
 

@@ -25,7 +25,8 @@ def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig)
     closure = inspect.signature(kind.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise TrainerConfigError(
-            f"optimizer.name: {kind.__name__} evaluates the loss several times a step, which a minibatch is not for"
+            f"optimizer.name: {kind.__name__} needs a closure to evaluate the loss several times a step, which is not "
+            "supported"
         )
     known = [name for name in inspect.signature(kind).parameters if name not in ("params", "lr")]
     unknown = [f"{name!r}{did_you_mean(name, known)}" for name in config.options if name not in known]
@@ -36,8 +37,8 @@ def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig)
     options = dict(config.options)
     are_whole = all(type(parameter.data) is torch.Tensor for parameter in parameters)
     if "fused" in known and are_whole and {p.device.type for p in parameters} <= {"cpu", "cuda", "mps"}:
-        # One kernel for all parameters; torch's own default is a loop over them on a CPU. Not every optimizer has one
-        # for shards (FSDP2).
+        # One kernel for all parameters; torch's default on a CPU is a loop over them. Sharded parameters (FSDP2) keep
+        # the default, since not every optimizer has a fused kernel for them.
         options.setdefault("fused", True)
     try:
         optimizer: torch.optim.Optimizer = kind(list(parameters), lr=config.learning_rate, **options)
@@ -47,7 +48,7 @@ def build_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig)
 
 
 def optimizer_class(name: str) -> Any:
-    """The class of an optimizer: one of `torch.optim` by its name in any case, or any other by its import path."""
+    """An optimizer class by its case-insensitive name in `torch.optim`, or by its import path."""
     own = {
         attribute.lower(): value
         for attribute, value in vars(torch.optim).items()
@@ -59,22 +60,22 @@ def optimizer_class(name: str) -> Any:
     if not module:
         raise TrainerConfigError(
             f"optimizer.name: torch.optim has no {name!r}{did_you_mean(name.lower(), own)}; it has "
-            f"{', '.join(sorted(own))}. Any other optimizer goes by its import path, such as my_package.optim:Lion"
+            f"{', '.join(sorted(own))}. Name any other optimizer by its import path, such as my_package.optim:Lion"
         )
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise TrainerConfigError(f"optimizer.name: {name!r} cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
-        raise TrainerConfigError(f"optimizer.name: {name!r} is no torch.optim.Optimizer")
+        raise TrainerConfigError(f"optimizer.name: {name!r} is not a torch.optim.Optimizer")
     return found
 
 
 def scheduled_learning_rate(config: OptimizerConfig, state: TrainerState) -> float:
-    """The learning rate of the gradient step that is about to be taken.
+    """The learning rate of the next gradient step.
 
-    It rises in a straight line over `warmup_steps`, then stays (`constant`), falls in a straight line (`linear`), or
-    falls along half a cosine, to zero at the end of the run.
+    It rises linearly over `warmup_steps`. Then it stays constant, or falls to zero at the end of the run, linearly
+    (`linear`) or along half a cosine (`cosine`).
     """
     if state.step < config.warmup_steps:
         return config.learning_rate * (state.step + 1) / config.warmup_steps
@@ -87,7 +88,7 @@ def scheduled_learning_rate(config: OptimizerConfig, state: TrainerState) -> flo
 
 
 def progress(state: TrainerState, start_step: int = 0) -> float:
-    """The share of the run that is done: of its steps after `start_step`, or of its epochs where steps are unknown."""
+    """The completed share of the run, in steps after `start_step`, or in epochs if total steps are unknown."""
     if state.total_steps is not None and state.total_steps > start_step:
         return min(1.0, (state.step - start_step) / (state.total_steps - start_step))
     return 0.0 if state.total_epochs is None else state.epoch / state.total_epochs

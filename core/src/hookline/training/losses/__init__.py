@@ -1,6 +1,6 @@
-"""Losses: each a class of its own that says what it needs, when it applies, and what it adds to the gradient.
+"""Losses. Each is a class with its experience spec, its schedule and the term it adds to the objective.
 
-A plugin brings its own by `register_losses`, and a trainer's config names it like any other:
+A plugin adds a loss with `register_losses`. A trainer's config then names it like any other:
 
     class Entropy(Loss):
         def run_train(self, shared):

@@ -14,14 +14,14 @@ def generalized_advantages(
 
     delta(t) = r(t) + gamma V(t+1) - V(t), and A(t) = delta(t) + gamma lambda A(t+1) until the episode ends.
 
-    :param next_values: the value of what followed each step: 0 where the episode terminated, the value of the last
-        observation where it was truncated, so that a truncated episode is bootstrapped.
-    :param ends: where an episode ended, by termination or truncation: the next step belongs to another one.
+    :param next_values: the value of the next observation. 0 where the episode terminated. A truncated episode is
+        bootstrapped from the value of its last observation.
+    :param ends: True where an episode terminated or was truncated. The next step belongs to another episode.
     """
     advantages = rewards + gamma * next_values - values
     decay = gamma * gae_lambda * (~ends).to(rewards.dtype)
-    # The recursion by doubling: when each sum has the terms of `reach` steps, adding the one that begins where it ends
-    # gives it twice as many. A loop over the steps takes ten times as long.
+    # The recursion, by doubling. Each entry holds the sum over `reach` steps; adding the sum that starts where it stops
+    # doubles its reach. A loop over the steps takes ten times as long.
     reach = 1
     while reach < len(advantages):
         advantages[:-reach] += decay[:-reach] * advantages[reach:]

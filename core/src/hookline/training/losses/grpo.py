@@ -1,10 +1,11 @@
-"""`grpo`: group relative policy optimization (Shao et al., 2024), on responses in groups that share a prompt.
+"""`grpo`: group relative policy optimization (Shao et al., 2024). The responses to one prompt form a group.
 
-The ratio compares like with like. Tokens were sampled at a temperature T, so both of its log-probabilities are those of
-softmax(logits / T), and before the first gradient step it is 1 for every token. Top-k and top-p are left out of both:
-the set of tokens that they keep moves with the weights, and a token that falls out of it would have no gradient. That
-leaves one bias: a token is drawn with its probability divided by the mass that was kept, a factor that the ratio does
-not weigh. It is 1 without truncation, and at most 1 / top_p with top-p alone.
+Tokens are sampled at a temperature T, so both log-probabilities of the ratio are those of softmax(logits / T). Before
+the first gradient step the ratio is 1 for every token.
+
+Both log-probabilities ignore top-k and top-p. The set of tokens they keep changes with the weights, and a token that
+leaves the set would have no gradient. This leaves a bias: sampling divides a token's probability by the kept mass, and
+the ratio does not correct for that factor. It is 1 without truncation, and at most 1 / top_p with top-p alone.
 """
 
 from __future__ import annotations
@@ -34,31 +35,31 @@ __all__ = ["GRPO", "GRPOConfig", "group_advantages"]
 
 
 def group_advantages(rewards: Tensor, groups: Tensor, eps: float = 1e-4) -> Tensor:
-    """The reward of each response less the mean of its group, in units of the group's std.
+    """The reward of each response minus its group's mean, divided by the group's std.
 
-    A reward of NaN is not applicable: it is left out of its group, and its own advantage is 0.
+    A response whose reward is NaN is left out of its group's mean and std. Its own advantage is 0.
 
-    :param groups: the number of each response's group, less than the number of responses.
+    :param groups: the index of each response's group, less than the number of responses.
     """
-    judged = ~rewards.isnan()
+    rewarded = ~rewards.isnan()
     known = rewards.nan_to_num()
 
     def mean_of_group(values: Tensor) -> Tensor:
-        sums = torch.zeros_like(known).index_add(0, groups, values * judged)
-        counts = torch.zeros_like(known).index_add(0, groups, judged.to(known.dtype))
+        sums = torch.zeros_like(known).index_add(0, groups, values * rewarded)
+        counts = torch.zeros_like(known).index_add(0, groups, rewarded.to(known.dtype))
         return (sums / counts.clamp(min=1))[groups]
 
     centred = known - mean_of_group(known)
     std = mean_of_group(centred.square()).sqrt()
-    return centred / (std + eps) * judged
+    return centred / (std + eps) * rewarded
 
 
 @dataclass(kw_only=True)
 class GRPOConfig(LossConfig):
     clip: float = 0.2
-    """How far the probability of a token may move, as a share of what it was."""
+    """Clip the probability ratio of a token to 1 - clip .. 1 + clip."""
     kl: float = 0.0
-    """The weight of the divergence from the policy that the run began with; 0 for none."""
+    """The weight of the KL divergence from the initial policy; 0 for none."""
 
 
 class GRPO(Loss):
@@ -93,16 +94,16 @@ class GRPO(Loss):
         experience.store("advantages", group_advantages(experience["rewards"], experience["groups"]))
 
     def rows_to_learn_from(self, experience: Experience) -> Tensor | None:
-        """Those of groups whose responses differ in reward: where all are alike, none is better than another."""
+        """The rows with a nonzero advantage. A group whose rewards are all equal has no gradient."""
         return None if self._reference is not None else experience["advantages"] != 0
 
     def count(self, batch: Mapping[str, Tensor]) -> Tensor:
-        return _judged_tokens(batch).sum()
+        return _rewarded_tokens(batch).sum()
 
     def run_train(self, shared: SharedLossData) -> Tensor:
         clip = self.config.clip
         advantages = self.of_batch(shared.batch, "advantages")[:, None]
-        mask = _judged_tokens(shared.batch)
+        mask = _rewarded_tokens(shared.batch)
         logprobs = tokens_forward(shared, self.of_batch(shared.batch, "temperature"))
         ratio = (logprobs - shared.batch["logprobs"]).exp()
         loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
@@ -115,6 +116,6 @@ class GRPO(Loss):
         return masked_mean(loss, mask)
 
 
-def _judged_tokens(batch: Mapping[str, Tensor]) -> Tensor:
-    """The trained tokens of responses that have a reward: one without must not make the mean smaller."""
+def _rewarded_tokens(batch: Mapping[str, Tensor]) -> Tensor:
+    """The trained tokens of responses that have a reward. The others would only make the mean smaller."""
     return trained_tokens(batch) & ~batch["rewards"].isnan()[:, None]

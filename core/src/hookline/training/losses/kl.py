@@ -1,7 +1,7 @@
-"""`kl`: keeps the policy near the one that the run began with.
+"""`kl`: penalizes the KL divergence of the policy from the initial policy, which is the reference.
 
-That policy is as large as the one that is trained and never changes, so a checkpoint holds its fingerprint only:
-a resumed run is given the policy that it began with, and any other is an error.
+The reference is as large as the policy and never changes, so a checkpoint stores only its fingerprint. A resumed run
+must be built with the same initial policy; another one is an error.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ __all__ = ["KL", "KLConfig", "Reference", "kl_estimate"]
 
 
 def kl_estimate(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
-    """KL(policy || reference) at each sample of the policy: unbiased, never negative, of low variance.
-
-    It is unbiased for the distribution that the samples come from, so tokens sampled at a temperature are compared at
-    that temperature on both sides.
+    """An unbiased, non-negative, low-variance estimate of KL(policy || reference) at each sample of the policy.
 
     With r = reference / policy it is r - 1 - log r (Schulman, 2020: "k3").
+
+    It is unbiased only for the distribution the samples come from. For tokens sampled at a temperature, both
+    log-probabilities must be at that temperature.
     """
     log_r = reference_logprobs - logprobs
     return log_r.exp() - 1 - log_r
 
 
 class Reference:
-    """A frozen copy of a policy, and its log-probabilities of what the policy did."""
+    """A frozen copy of a policy, and its log-probabilities of the sampled tokens or actions."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = copy.deepcopy(policy).eval().requires_grad_(False)
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same weights, and for no others."""
+        """A hash of the weights."""
         return fingerprint(self.policy)
 
     def state_dict(self) -> dict[str, Any]:
         return {"reference": self.fingerprint}
 
     def check(self, state: Mapping[str, Any], loss: str) -> None:
-        """Raise when a run was kept near another policy than this one; one saved without the loss was near none."""
+        """Raise when the run was saved with another reference. A run saved without this loss has none to compare."""
         before = state.get("reference", self.fingerprint)
         if before != self.fingerprint:
             raise ReferencePolicyError(
-                f"loss {loss!r} keeps the policy near the one that the run began with, and that is not the one given "
-                f"here (fingerprint {before[:8]} then, {self.fingerprint[:8]} now): to resume, "
-                "give the trainer the policy and the seed of the first start; the checkpoint's weights are loaded later"
+                f"loss {loss!r}: the initial policy differs from the one that the run began with (fingerprint "
+                f"{before[:8]} then, {self.fingerprint[:8]} now). To resume, build the trainer with the policy and "
+                "the seed of the first start; the checkpoint's weights are loaded later"
             )
 
     @torch.no_grad()
@@ -82,7 +82,7 @@ class Reference:
 class KLConfig(LossConfig):
     weight: float = 0.05
     of: Literal["tokens", "actions"] = "tokens"
-    """What the policy chooses."""
+    """Whether the policy samples tokens (text) or actions (control)."""
 
     def __post_init__(self) -> None:
         if self.of not in ("tokens", "actions"):
@@ -90,7 +90,7 @@ class KLConfig(LossConfig):
 
 
 class KL(Loss):
-    """The reference is the policy as it was handed to the trainer, also in a run that is resumed."""
+    """The reference is the policy as it was passed to the trainer, also in a resumed run."""
 
     Config = KLConfig
     config: KLConfig

@@ -1,4 +1,4 @@
-"""`Loss`: what a loss is told, asked for and returns."""
+"""`Loss`, the data that losses share, and the forward passes of the policy that they have in common."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = [
 
 
 class SharedLossData(dict[str, Any]):
-    """A dictionary that losses write to and read from, in the order in which the config names them.
+    """A dictionary that all losses of a minibatch share. They run in the config's order.
 
-    What one loss has computed, such as the policy's forward pass, the next one finds here.
+    A loss stores results that later losses can reuse, such as the policy's forward pass.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class SharedLossData(dict[str, Any]):
     ) -> None:
         super().__init__()
         self.state = state
-        """The run."""
+        """The state of the run."""
         self.policy = policy
-        """The torch module that is trained."""
+        """The torch module being trained."""
         self.batch = batch or {}
-        """The rows to compute the loss on: of the experience, or examples of the dataset; empty in a rollout phase."""
+        """The rows to compute the loss on, from the experience or the dataset. Empty in a rollout phase."""
         self.minibatch = self.batch if minibatch is None else minibatch
-        """All rows of the gradient step. `batch` is a part of them where gradients are accumulated."""
+        """All rows of the gradient step. With gradient accumulation, `batch` is a part of them."""
         self.experience = experience
-        """The whole experience of the epoch; None where there is a dataset instead."""
+        """The whole experience of the epoch; None when training on a dataset."""
         self._stats: dict[str, Tensor | float] = {}
 
     def report(self, name: str, value: Tensor | float) -> None:
-        """Have a number reported beside the losses; a tensor has no dimensions."""
+        """Report a number along with the losses. A tensor must be a scalar."""
         self._stats[name] = value
 
     def take_stats(self) -> dict[str, Tensor | float]:
@@ -76,12 +76,12 @@ class Field(NamedTuple):
     shape: tuple[int, ...] | None = None
     """The shape of one row; None for any."""
     computed: bool = False
-    """A loss computes it from the rollouts; otherwise they bring it."""
+    """True when a loss computes it from the rollouts; False when the rollouts contain it."""
     optional: bool = False
-    """The loss does without it where the data does not have it."""
+    """The loss also works on data that lacks it."""
 
     def agrees_with(self, other: Field) -> bool:
-        """Whether one array can be both."""
+        """Whether one array can satisfy both."""
         return (None in (self.dtype, other.dtype) or self.dtype == other.dtype) and (
             None in (self.shape, other.shape) or self.shape == other.shape
         )
@@ -95,20 +95,20 @@ class LossConfig:
     """The options that every loss has."""
 
     weight: float = 1.0
-    """What the loss is multiplied by in the sum of all losses."""
+    """The factor of the loss in the sum of all losses."""
     schedule: Sequence[Window | Mapping[str, Any]] = ()
-    """When the loss applies: in any of these windows; always when there is none."""
+    """The loss applies in any of these windows. Without windows it always applies."""
 
 
 class Loss:
-    """A loss, one object for the length of a run. Override what it needs; `run_train` is the least.
+    """A term of the objective. One object lives for the whole run. A subclass must implement `run_train`.
 
-    Its schedule says when `run_rollout` and `run_train` are called. The methods named `on_...` always are, at the
-    events of these names and before any plugin.
+    `run_rollout` and `run_train` are called when the schedule applies. The `on_...` methods are always called, at the
+    events of the same names and before any plugin.
     """
 
     Config: ClassVar[type[LossConfig]] = LossConfig
-    """A dataclass of the loss's options."""
+    """The dataclass of the loss's options."""
 
     def __init__(self, name: str, config: Any) -> None:
         self.name = name
@@ -118,18 +118,18 @@ class Loss:
         self.experience: Experience | None = None
 
     def get_experience_spec(self) -> Mapping[str, Field]:
-        """What the loss needs of each row of the experience, by name."""
+        """The fields that the loss needs in each row of the experience, by name."""
         return {}
 
     def attach_policy(self, policy: Any) -> None:
-        """Take a look at the policy as it is before training. Called once, before a run is restored."""
+        """Receive the initial policy. Called once, before a checkpoint is restored."""
 
     def attach_replay_buffer(self, experience: Experience) -> None:
-        """Take the buffer that every epoch's experience will be in. Called once, before the first epoch."""
+        """Receive the buffer that holds each epoch's experience. Called once, before the first epoch."""
         self.experience = experience
 
     def on_new_training_run(self, trainer_state: TrainerState) -> None:
-        """A run is about to begin; one that is resumed is restored after this."""
+        """A run is about to begin. A resumed run is restored after this."""
 
     def on_rollout_start(self, trainer_state: TrainerState) -> None:
         """A rollout is about to be made."""
@@ -141,31 +141,33 @@ class Loss:
         """The epoch's gradient steps have been taken."""
 
     def run_rollout(self, shared: SharedLossData) -> None:
-        """Compute from the complete rollouts what the gradient steps will need, such as advantages."""
+        """Compute fields for the gradient steps, such as advantages, from the epoch's complete rollouts."""
 
     def rows_to_learn_from(self, experience: Experience) -> Tensor | None:
-        """Which rows of the complete experience can have a gradient, one flag for each; None for all.
+        """One flag per row of the complete experience: whether it can have a gradient. None for all rows.
 
-        The others are left out of the minibatches, unless another loss wants them.
+        The other rows are left out of the minibatches, unless another loss needs them.
         """
         del experience
         return None
 
     def run_train(self, shared: SharedLossData) -> Tensor:
-        """The loss on `shared.batch`: one number, the mean over what `count` counts."""
+        """The loss on `shared.batch`, a scalar: the mean over the rows or tokens that `count` counts."""
         raise NotImplementedError(f"loss {self.name!r} ({type(self).__name__}) has no run_train(shared)")
 
     def count(self, batch: Mapping[str, Tensor]) -> Tensor | int:
-        """How many rows or tokens of a batch the loss is the mean of: the weight of that mean beside those of other
-        parts of the minibatch and of other ranks."""
+        """The number of rows or tokens that the loss averages over.
+
+        It weights this batch's mean against the other parts of the minibatch and the other ranks.
+        """
         return len(next(iter(batch.values())))
 
     def state_dict(self) -> dict[str, Any]:
-        """What the loss must remember for a resumed run, as JSON can hold it; nothing for one that only computes."""
+        """State that a resumed run needs, as JSON values. Empty for a stateless loss."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave. Called with nothing when a run was saved without this loss."""
+        """Restore the result of `state_dict`. It is empty when the run was saved without this loss."""
 
     def rollout(self, shared: SharedLossData, steps: int) -> None:
         """Run the rollout part, if the loss applies to any of the `steps` gradient steps that follow in this epoch."""
@@ -177,11 +179,11 @@ class Loss:
         return self.run_train(shared) if self.schedule.applies_now(shared.state) else None
 
     def report(self, shared: SharedLossData, name: str, value: Tensor | float) -> None:
-        """Have a number reported beside the loss, as `train/<loss>/<name>`."""
+        """Report a number along with the loss, as `train/<loss>/<name>`."""
         shared.report(f"{self.name}/{name}", value)
 
     def of_batch(self, batch: Mapping[str, Tensor], name: str) -> Tensor:
-        """A field of a batch, with an error that names this loss when it is not there."""
+        """A field of a batch. A missing field is an error that names this loss."""
         try:
             return batch[name]
         except KeyError:
@@ -191,12 +193,12 @@ class Loss:
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the values that a mask has as true; 0 where it has none."""
+    """The mean of the values where the mask is true; 0 if it is true nowhere."""
     return (values * mask).sum() / mask.sum().clamp(min=1)
 
 
 class ActionsForward(NamedTuple):
-    """The policy at each row of a control minibatch."""
+    """The policy's outputs for each row of a control minibatch."""
 
     logprobs: Tensor
     """Of the actions that were taken."""
@@ -205,7 +207,7 @@ class ActionsForward(NamedTuple):
 
 
 def actions_forward(shared: SharedLossData) -> ActionsForward:
-    """The policy on the minibatch's observations and actions."""
+    """The policy's outputs for the batch's observations and actions, computed once and then shared."""
     forward: ActionsForward | None = shared.get("actions_forward")
     if forward is None:
         evaluated = control_policy(shared.policy).evaluate_actions(shared.batch["obs"], shared.batch["actions"])
@@ -214,9 +216,9 @@ def actions_forward(shared: SharedLossData) -> ActionsForward:
 
 
 def tokens_forward(shared: SharedLossData, temperature: Tensor | None = None) -> Tensor:
-    """The log-probability of each of the minibatch's tokens but the first, (rows, length - 1).
+    """The log-probabilities of the batch's tokens except the first, (rows, length - 1), computed once and then shared.
 
-    :param temperature: what each row's logits are divided by; None for the policy's own distribution.
+    :param temperature: divides each row's logits; None for a temperature of 1.
     """
     name = "tokens_forward" if temperature is None else "sampling_forward"
     logprobs: Tensor | None = shared.get(name)
@@ -227,5 +229,5 @@ def tokens_forward(shared: SharedLossData, temperature: Tensor | None = None) ->
 
 
 def trained_tokens(batch: Mapping[str, Tensor]) -> Tensor:
-    """True for the tokens, all but the first, that are trained on."""
+    """The loss mask without the first token, which has no log-probability."""
     return batch["loss_mask"][:, 1:]

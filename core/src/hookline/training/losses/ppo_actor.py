@@ -17,13 +17,13 @@ __all__ = ["PPOActor", "PPOActorConfig"]
 @dataclass(kw_only=True)
 class PPOActorConfig(LossConfig):
     clip: float = 0.2
-    """How far the probability of an action may move, as a share of what it was."""
+    """Clip the probability ratio of an action to 1 - clip .. 1 + clip."""
     anneal_clip: bool = False
-    """Narrow the clip in a straight line to zero at the end of the run, epoch by epoch."""
+    """Reduce the clip linearly, epoch by epoch, to zero at the end of the run."""
     entropy: float = 0.01
     """The weight of the entropy bonus."""
     normalize_advantages: bool = True
-    """Give the advantages of each minibatch a mean of 0 and a std of 1."""
+    """Normalize the advantages of each minibatch to mean 0 and std 1."""
 
 
 class PPOActor(Loss):

@@ -18,11 +18,11 @@ __all__ = ["PPOCritic", "PPOCriticConfig"]
 class PPOCriticConfig(LossConfig):
     weight: float = 0.5
     gamma: float = 0.99
-    """The discount of a reward one step later."""
+    """The discount factor of rewards."""
     gae_lambda: float = 0.95
-    """How far advantages look ahead: 0 is one step, 1 the whole episode."""
+    """The lambda of GAE. 0 looks one step ahead, 1 the whole episode."""
     clip: float | None = 0.2
-    """How far a value may move from what it was in the rollout; None for any distance."""
+    """The largest change of a value from its value in the rollout; None for no limit."""
 
 
 class PPOCritic(Loss):

@@ -1,4 +1,4 @@
-"""Losses by name, and the moments of a run that a loss may have methods for."""
+"""Losses by name, and the events that a loss can have methods for."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from hookline_hookspecs import TrainerState, hookimpl
 
 __all__ = ["NAME", "OWN_LOSSES", "LossLifecycle", "build_losses", "known_losses"]
 
-MOMENTS: Final = ("on_new_training_run", "on_rollout_start", "on_mb_end", "on_train_phase_end")
+EVENTS: Final = ("on_new_training_run", "on_rollout_start", "on_mb_end", "on_train_phase_end")
 
 NAME: Final = "losses"
-"""What the losses go by among plugins."""
+"""The plugin name of the losses."""
 
 
 class LossLifecycle:
-    """Implements those events that a loss overrides the method of: the others cost nothing."""
+    """Forwards events to losses. Events that no loss has a method for are not implemented and cost nothing."""
 
-    critical = True  # what a loss raises ends the run, here as in its gradient
+    critical = True  # an error of a loss ends the run, as it does in a gradient step
 
     def __init__(self, losses: Sequence[Loss], state: TrainerState) -> None:
-        for moment in MOMENTS:
-            usual = getattr(Loss, moment)
-            told = [getattr(loss, moment) for loss in losses if getattr(type(loss), moment) is not usual]
-            if told:
-                setattr(self, moment, _implementation(moment, told, state))
+        for event in EVENTS:
+            inherited = getattr(Loss, event)
+            methods = [getattr(loss, event) for loss in losses if getattr(type(loss), event) is not inherited]
+            if methods:
+                setattr(self, event, _implementation(event, methods, state))
 
 
 def _implementation(
-    moment: str, told: Sequence[Callable[[TrainerState], None]], state: TrainerState
+    event: str, methods: Sequence[Callable[[TrainerState], None]], state: TrainerState
 ) -> Callable[[], None]:
-    @hookimpl(specname=moment, tryfirst=True)
-    def tell() -> None:
-        for method in told:
+    @hookimpl(specname=event, tryfirst=True)
+    def call_methods() -> None:
+        for method in methods:
             method(state)
 
-    return tell
+    return call_methods
 
 
 OWN_LOSSES: Final[Mapping[str, type[Loss]]] = {
@@ -60,7 +60,7 @@ OWN_LOSSES: Final[Mapping[str, type[Loss]]] = {
 
 
 def known_losses(plugins: PluginManager) -> dict[str, type[Loss]]:
-    """All losses that a config may name. A name that is given twice is an error that names both who give it."""
+    """All losses that a config can name. A name that is registered twice is an error."""
     losses: dict[str, type[Loss]] = {}
     for name, (source, loss) in collect_registered(plugins, "register_losses", "a loss", OWN_LOSSES).items():
         if not (isinstance(loss, type) and issubclass(loss, Loss)):

@@ -1,4 +1,4 @@
-"""When a loss applies: windows of epochs or steps, and positions in a cycle of them."""
+"""Schedules of losses: windows of epochs or steps, and positions in a cycle."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["LossSchedule", "Window"]
 
 @dataclass(frozen=True)
 class Window:
-    """From `begin` (inclusive) to `end` (exclusive), there on the `active` positions of each cycle."""
+    """From `begin` (inclusive) to `end` (exclusive), at the `active` positions of each cycle."""
 
     begin: int = 0
     end: int | None = None
     """None for no end."""
     cycle: int = 1
-    """The length of a cycle. Cycles are counted from tick 0, not from `begin`."""
+    """The length of a cycle. Cycles start at epoch or step 0, not at `begin`."""
     active: tuple[int, ...] = (0,)
-    """The positions in a cycle, from 0, on which the loss applies."""
+    """The positions in a cycle, from 0, at which the loss applies."""
     clock: Literal["epoch", "step"] = "epoch"
 
     def __post_init__(self) -> None:
@@ -45,17 +45,17 @@ CLOCKS = ("epoch", "step")
 
 
 class LossSchedule:
-    """Applies when any of its windows does, and always when it has none."""
+    """Applies in any of its windows. Without windows it always applies."""
 
     def __init__(self, windows: Iterable[Window | Mapping[str, Any]] = ()) -> None:
         self.windows: Sequence[Window] = [_as_window(window) for window in windows]
 
     def applies_now(self, state: TrainerState) -> bool:
-        """Whether the loss applies to the gradient step that is about to be taken."""
+        """Whether the loss applies to the next gradient step."""
         return self.applies_in_epoch(state, 1)
 
     def applies_in_epoch(self, state: TrainerState, steps: int) -> bool:
-        """Whether the loss applies to any of the `steps` gradient steps that follow in this epoch."""
+        """Whether the loss applies to any of the next `steps` gradient steps of this epoch."""
         return not self.windows or any(
             state.epoch in window.schedule
             if window.clock == "epoch"

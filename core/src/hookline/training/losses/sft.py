@@ -1,4 +1,4 @@
-"""`sft`: next-token cross-entropy, over the tokens that the data says to learn."""
+"""`sft`: next-token cross-entropy over the tokens of the loss mask."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Tasks: what `hookline train` trains, by name.
+"""Tasks: the named runs of `hookline train`.
 
-A task is a function that makes a trainer, and the config that it suits:
+A task is a function that builds a trainer, with its default config:
 
     @task(epochs=20, optimizer=OptimizerConfig(learning_rate=3e-4))
     def maze(config: TrainerConfig, plugins: PluginManager) -> Trainer:
         return Trainer(config, CurriculumConfig([Lesson("maze", make_maze)]), plugins=plugins)
 
-`hookline train path/to/file.py:maze` finds it in a file; a plugin brings more by `register_tasks`.
+`hookline train path/to/file.py:maze` runs a task in a file. A plugin adds tasks with `register_tasks`.
 """
 
 from hookline.training.tasks.registry import find_task

@@ -1,4 +1,4 @@
-"""`addition`: a tiny transformer learns one-digit sums from examples, in a few seconds."""
+"""`addition`: trains a tiny transformer on worked one-digit sums (SFT), in a few seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["addition", "demonstrations"]
 def demonstrations(
     problems: Iterable[TextProblem], tokenizer: CharacterTokenizer
 ) -> list[dict[str, list[int] | list[bool]]]:
-    """One example for each problem: the answer is to be learnt, its end included; the prompt is given."""
+    """One example per problem. The loss mask covers the answer and the end token, not the prompt."""
     examples: list[dict[str, list[int] | list[bool]]] = []
     for problem in problems:
         before, after = tokenizer.encode(problem.prompt), [*tokenizer.encode(problem.answer), tokenizer.end]

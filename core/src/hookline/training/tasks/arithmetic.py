@@ -1,6 +1,6 @@
-"""`arithmetic`: a small transformer is shown sums, then finds out by itself how to get them right.
+"""`arithmetic`: warm-starts a small transformer on worked sums (SFT), then trains it by GRPO.
 
-Rollouts are sampled in JAX, rewarded and verified in MLX, and learnt from in torch.
+Rollouts are sampled in JAX, rewarded and verified in MLX, and trained on in torch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["arithmetic"]
 
 TOKENIZER: Final = CharacterTokenizer("0123456789+=")
 LESSONS: Final = {"addition-1-2": 5460, "addition-2": 10920}
-"""How many examples of each lesson there are in the warm start."""
+"""The number of examples of each lesson in the warm start."""
 PROMPT_TOKENS: Final = 6
-"""Two numbers of two digits, a plus and an equals sign."""
+"""Two two-digit numbers, a plus and an equals sign."""
 NEW_TOKENS: Final = 4
-"""Three digits and the end."""
+"""Three digits and the end token."""
 
 
 @task(
@@ -41,13 +41,13 @@ NEW_TOKENS: Final = 4
     ),
 )
 def arithmetic(config: TrainerConfig, plugins: PluginManager) -> Trainer:
-    """Supervised until a share of each lesson is solved, then GRPO over lessons that unlock one another.
+    """Supervised until the policy solves a share of each lesson, then GRPO over a curriculum of these lessons.
 
-    Held-out problems have no part in it: no lesson graduates by them, and the run ends after its epochs.
+    Held-out problems do not influence the run. No lesson graduates by them, and the run ends after its epochs.
     """
     lessons = arithmetic_lessons(*LESSONS, unlock_at=0.1, max_new_tokens=NEW_TOKENS)
     for lesson in lessons:
-        # All lessons are open within two epochs: the policy forgets what it is shown but does not play.
+        # Unlock all lessons within two epochs, since the policy forgets lessons that it does not play.
         lesson.plateau_window, lesson.plateau_tolerance = 2, 1.0
     worker = RolloutWorker(
         RolloutWorkerConfig(

@@ -1,4 +1,4 @@
-"""`cartpole`: PPO balances a pole, within seconds."""
+"""`cartpole`: PPO on CartPole-v1, solved within seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPISODES: Final = 100
 
 
 class UntilSolved:
-    """Ends the run once the last 100 episodes that training itself played have a mean return of 475."""
+    """Ends the run once the last 100 training episodes have a mean return of 475."""
 
     def __init__(self) -> None:
         self._returns: deque[float] = deque(maxlen=EPISODES)

@@ -1,4 +1,4 @@
-"""From the name of a task to the task: one of Hookline's own, one of a plugin's, or one in a file."""
+"""Finds tasks by name: built-in ones, those of plugins, and those in a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN_TASKS: Final[Mapping[str, Task]] = {"addition": addition, "arithmetic": arit
 
 
 def find_task(name: str, plugins: PluginManager) -> Task:
-    """The task that goes by a name; `path/to/file.py:NAME` is in a file."""
+    """The task of this name. `path/to/file.py:NAME` is a task in a file."""
     if ".py" in name:
         return _task_in_file(name)
     tasks = collect_registered(plugins, "register_tasks", "a task", OWN_TASKS)
@@ -38,7 +38,7 @@ def find_task(name: str, plugins: PluginManager) -> Task:
 
 
 def full_name(name: str) -> str:
-    """The name as it can be found from any folder."""
+    """The name with an absolute path, so that it works from any folder."""
     path, colon, attribute = name.partition(":")
     return f"{Path(path).resolve()}{colon}{attribute}" if ".py" in name else name
 
@@ -47,12 +47,12 @@ def _task_in_file(name: str) -> Task:
     path, _, attribute = name.partition(":")
     file = Path(path)
     if not file.is_file():
-        raise UnknownTaskError(f"there is no file {path!r}, where the task {name!r} should be")
+        raise UnknownTaskError(f"there is no file {path!r} for the task {name!r}")
     module = _run_file(file)
     found = {key: value for key, value in vars(module).items() if isinstance(value, Task)}
     if not attribute:
-        known = f"it has {', '.join(found)}" if found else "none in it is marked with @hookline.training.task(...)"
-        raise UnknownTaskError(f"say which task of {path!r} is meant, as {path}:NAME; {known}")
+        known = f"it has {', '.join(found)}" if found else "it has no function marked with @hookline.training.task(...)"
+        raise UnknownTaskError(f"name a task in {path!r}, as {path}:NAME; {known}")
     if not hasattr(module, attribute):
         raise UnknownTaskError(f"there is no {attribute!r} in {path!r}{did_you_mean(attribute, found)}")
     return _as_task(getattr(module, attribute), name)
@@ -66,7 +66,7 @@ def _run_file(file: Path) -> ModuleType:
     sys.modules[file.stem] = module  # dataclasses and pickles look a class's module up there
     folder = str(file.resolve().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # so that it can import its neighbours, as a script can
+        sys.path.insert(0, folder)  # so that it can import modules of its folder, as a script can
     with exits_as_errors(f"the file {str(file)!r}"):
         spec.loader.exec_module(module)
     return module
@@ -78,6 +78,6 @@ def _as_task(value: Any, name: str) -> Task:
     if callable(value) and not isinstance(value, type):
         return Task(value)
     raise UnknownTaskError(
-        f"{name!r} is a {type(value).__name__} and no task: a task is a function (config, plugins) -> Trainer, "
+        f"{name!r} is a {type(value).__name__}, not a task: a task is a function (config, plugins) -> Trainer, "
         "best marked with @hookline.training.task(...)"
     )

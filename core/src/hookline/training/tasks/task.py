@@ -1,4 +1,4 @@
-"""`Task`: a function that makes a trainer, and the config that it suits."""
+"""`Task`: a function that builds a trainer, with its default config."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from hookline.training.trainer import Trainer
 __all__ = ["Build", "Task", "task"]
 
 Build = Callable[[TrainerConfig, PluginManager], Trainer]
-"""Makes the trainer of a task, with the plugins of the run."""
+"""Builds the trainer of a task, with the plugins of the run."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to be trained."""
+    """A named training run."""
 
     build: Build
     config: TrainerConfig = field(default_factory=TrainerConfig)
-    """What it is trained with, unless said otherwise."""
+    """The default config."""
 
     def trainer(self, plugins: PluginManager, **changes: Any) -> Trainer:
-        """The trainer for the task's own config with some changes, such as `epochs=5`."""
+        """The trainer for the default config with some fields changed, such as `epochs=5`."""
         return self.make(replace(copy.deepcopy(self.config), **changes), plugins)
 
     def make(self, config: TrainerConfig, plugins: PluginManager) -> Trainer:
-        """The trainer for a config, checked to be one."""
+        """The trainer for a config. Raises if the function returns anything else."""
         function = f"the task's function {getattr(self.build, '__qualname__', self.build)!r}"
         with exits_as_errors(function):
             trainer: Any = self.build(config, plugins)
         if not isinstance(trainer, Trainer):
-            raise TrainingError(f"{function} returned {trainer!r}: it must return the Trainer that it makes")
+            raise TrainingError(f"{function} returned {trainer!r}: it must return a Trainer")
         return trainer
 
 
 def task(**config: Any) -> Callable[[Build], Task]:
-    """Make a function a task that suits this `TrainerConfig`."""
+    """A decorator that makes a function a task, with this default `TrainerConfig`."""
     return lambda build: Task(build, TrainerConfig(**config))

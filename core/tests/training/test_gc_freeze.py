@@ -1,4 +1,4 @@
-"""What is there before training is no concern of the garbage collector."""
+"""Objects that live as long as a run are excluded from garbage collection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hookline import PluginManager, hookimpl
-from hookline.training.long_lived import long_lived_left_out
+from hookline.training.gc_freeze import gc_freeze
 from hookline.training.tasks.addition import addition
 from hookline_hookspecs import TrainerState
 
@@ -20,7 +20,7 @@ def thawed() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_from_the_second_epoch_on_the_collector_leaves_alone_what_was_there_and_in_the_end_it_does_not() -> None:
+def test_existing_objects_are_frozen_from_the_second_epoch_to_the_end_of_the_run() -> None:
     frozen: list[int] = []
 
     class Watcher:
@@ -36,7 +36,7 @@ def test_from_the_second_epoch_on_the_collector_leaves_alone_what_was_there_and_
     assert gc.get_freeze_count() == 0
 
 
-def test_a_run_that_fails_gives_the_collector_everything_back() -> None:
+def test_a_run_that_fails_unfreezes_all_objects() -> None:
     class StopsAtTheSecondEpoch:
         critical = True
 
@@ -53,8 +53,8 @@ def test_a_run_that_fails_gives_the_collector_everything_back() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_what_somebody_else_has_frozen_stays_so() -> None:
+def test_objects_that_were_frozen_before_the_run_stay_frozen() -> None:
     gc.freeze()
-    with long_lived_left_out() as leave_out:
-        leave_out()
+    with gc_freeze() as freeze:
+        freeze()
     assert gc.get_freeze_count() > 0
