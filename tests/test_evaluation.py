@@ -130,7 +130,7 @@ def test_samples_give_pass_at_k(hookline_manager: PluginManager) -> None:
 
 def test_a_request_that_makes_no_sense_is_refused(hookline_manager: PluginManager) -> None:
     evaluator = PolicyEvaluator(control(hookline_manager))
-    with pytest.raises(HooklineError, match="they would all be the same. Ask with greedy=False"):
+    with pytest.raises(HooklineError, match="would draw the same sample each time: use greedy=False"):
         evaluator.evaluate_policy(EvaluationRequest(samples_per_problem=4))
     with pytest.raises(HooklineError, match=r"pass@4 cannot be computed from 2 sample\(s\)"):
         evaluator.evaluate_policy(EvaluationRequest(greedy=False, samples_per_problem=2, pass_at=(4,)))
