@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
+
+from hookline import session
+from hookline.plugin_manager.settings import Settings
+from hookline.testing import check_emitter
 
 pytest.importorskip("torch")
 
@@ -33,6 +40,17 @@ def test_the_loop_learns_and_leaves_what_plugins_make_of_it(tmp_path: Path) -> N
     assert json.loads((folder / "status.json").read_text())
     assert (folder / "checkpoints" / "epoch-000009" / "manifest.json").exists()
     assert printed.count("epoch") == 12
+
+
+def test_it_keeps_the_event_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_session, folders = session.open_session, (tmp_path / str(number) for number in count())
+
+    def run(plugin: object) -> None:
+        own = partial(open_session, plugins={"recorder": plugin}, settings=Settings(allowed={}))
+        monkeypatch.setattr(session, "open_session", own)
+        runpy.run_path(str(EXAMPLE))["main"](str(next(folders)))
+
+    check_emitter(run)
 
 
 def test_without_the_marked_lines_it_is_the_same_loop(tmp_path: Path) -> None:
