@@ -15,8 +15,8 @@ EVENTS = {
     "evaluation": "on_evaluation_start evaluate_policy on_evaluation_end on_replay_saved",
     "rewards": "pre_rewards score_episodes verify_episodes post_rewards on_episodes_filtered",
     "checkpoint": "save_plugin_state load_plugin_state on_checkpoint_saved on_checkpoint_restored",
-    "metrics": "collect_metrics log_metrics",
-    "setup": "register_tasks register_losses register_environments register_commands",
+    "metrics": "register_sinks collect_metrics log_metrics",
+    "setup": "register_tasks register_losses register_environments register_engines register_commands",
 }
 SIGNATURES = {
     "on_new_training_run": "state",
@@ -32,8 +32,8 @@ SIGNATURES = {
 }
 KINDS = {
     "decide": {"restore_training_run", "evaluate_policy"},
-    "collect": {"score_episodes", "verify_episodes", "save_plugin_state", "collect_metrics"}
-    | {"register_tasks", "register_losses", "register_environments", "register_commands"},
+    "collect": {"score_episodes", "verify_episodes", "save_plugin_state", "collect_metrics", "register_sinks"}
+    | {"register_tasks", "register_losses", "register_environments", "register_engines", "register_commands"},
 }
 
 

@@ -1,4 +1,4 @@
-"""`HooklineError`, and the text of errors without secrets."""
+"""`HooklineError`, the text of errors without secrets, and of values in messages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Final
 
 from hookline_hookspecs.redaction import redact_text
 
-__all__ = ["HooklineError", "describe_error", "error_message"]
+__all__ = ["HooklineError", "describe_error", "error_message", "shortened"]
 
 UNSHOWN: Final = "(its message cannot be shown)"
+
+LONGEST: Final = 100
+"""Characters of a value in a message."""
 
 
 class HooklineError(Exception):
@@ -30,3 +33,12 @@ def error_message(error: BaseException) -> str:
         return redact_text(str(error))
     except Exception:
         return UNSHOWN
+
+
+def shortened(value: object) -> str:
+    """The repr of a value on one line, for a message. Never raises, even if `repr(value)` does."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception as error:  # Python refuses to print an integer of thousands of digits
+        text = f"a value of type {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."

@@ -18,14 +18,18 @@ LOGGERS: Final = (
     "evaluation",
     "hooks",
     "metrics",
+    "mlflow",
     "plugins",
     "rewards",
     "rollout",
     "sb3",
     "session",
     "status",
+    "tensorboard",
+    "trackio",
     "training",
     "transformers",
+    "wandb",
 )
 """The loggers of Hookline's distributions, below `hookline`. Importing this module redacts their records."""
 

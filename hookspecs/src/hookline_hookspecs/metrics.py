@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hookline_hookspecs.markers import hookspec
+from hookline_hookspecs.sinks import Run, Sink
 from hookline_hookspecs.state import TrainerState
 
-__all__ = ["collect_metrics", "log_metrics"]
+__all__ = ["collect_metrics", "log_metrics", "register_sinks"]
+
+
+@hookspec(kind="collect", scope="driver")
+def register_sinks(run: Run) -> Mapping[str, Callable[[], Sink]] | None:
+    """Add sinks, which store the run's metrics, samples and files elsewhere.
+
+    A function is called on the thread of its sink. Import and start the tracker there, not in this event. One that
+    raises is called again half a second later, unless it raises `SinkUnavailableError` or `ImportError`.
+
+    When: once, when a run that has a folder starts.
+    Emitted by: metrics plugin.
+    Where: rank 0, training thread.
+    Args:
+        run: the run's folder, id and config without secrets.
+    Returns: functions that open a sink, by the sink's name; None for none. A name that two plugins give is used once.
+    Added: 0.1.
+    """
 
 
 @hookspec(kind="collect", clock="step", scope="driver")

@@ -1,4 +1,4 @@
-"""Events by which plugins add tasks, losses, environments and commands before a run starts."""
+"""Events by which plugins add tasks, losses, environments, engines and commands before a run starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from hookline_hookspecs.markers import hookspec
 
-__all__ = ["register_commands", "register_environments", "register_losses", "register_tasks"]
+__all__ = ["register_commands", "register_engines", "register_environments", "register_losses", "register_tasks"]
 
 
 @hookspec(kind="collect")
@@ -42,6 +42,19 @@ def register_environments() -> Mapping[str, Any] | None:
     Emitted by: core.
     Where: every rank, main thread.
     Returns: environment factories by name. A name that two plugins give is an error.
+    Added: 0.1.
+    """
+
+
+@hookspec(kind="collect")
+def register_engines() -> Mapping[str, Callable[[Any], Any]] | None:
+    """Add engines that generate text for rollouts.
+
+    When: once, before a worker with text lessons builds its engine.
+    Emitted by: core.
+    Where: every rank, main thread.
+    Returns: engine factories by name. Each takes an `EngineRequest` and returns a `RolloutEngine`, both of
+        `hookline.rollout.engines`. A name that two plugins give is an error.
     Added: 0.1.
     """
 

@@ -27,7 +27,8 @@ class FrozenDict(dict[str, Any]):
 class Shared(dict[str, dict[str, Any]]):
     """A dictionary of values per plugin: `state.shared["checkpoint"]["latest"]`.
 
-    A plugin writes under its own name and may read under any. An unknown name gives an empty dictionary.
+    A plugin writes under its own name and may read under any. An unknown name gives an empty dictionary. The session
+    itself offers `shared["hookline"]["failures"]()`: the failures of plugins so far, on any thread.
     """
 
     def __missing__(self, namespace: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hookline.cli import main
+from hookline_hookspecs.sinks import Report, Run
 from hookline_metrics.durations import format_age, format_duration
-from hookline_metrics.sinks import Report, Run
 from hookline_metrics.sinks.sqlite import SQLiteSink
 from hookline_metrics.terminal import sparkline
 

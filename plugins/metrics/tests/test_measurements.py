@@ -59,7 +59,7 @@ def test_time_belongs_to_the_innermost_phase() -> None:
     }
 
 
-def test_a_phase_whose_end_nobody_announces_ends_with_the_one_around_it() -> None:
+def test_a_phase_whose_end_is_not_announced_ends_with_the_one_around_it() -> None:
     clock = Clock()
     phases = PhaseTimer(clock)
     phases.restart(0, 0)

@@ -10,10 +10,10 @@ import pytest
 
 from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import TrainerState
+from hookline_hookspecs.sinks import Report, Run
 from hookline_metrics.report import write_report
 from hookline_metrics.report.charts import Curve, line_chart
 from hookline_metrics.report.scales import Scale, decimate, format_number, smooth, ticks
-from hookline_metrics.sinks import Report, Run
 from hookline_metrics.sinks.sqlite import SQLiteSink
 
 
@@ -109,7 +109,7 @@ def test_the_report_shows_all_sections_of_a_run(tmp_path: Path, page: Callable[[
         "Load in percent",
         "gradients/norm",
         "somebody/else",
-        "Final numbers",
+        "Latest numbers",
         '"epochs": 4',
     ):
         assert wanted in text, wanted

@@ -14,8 +14,17 @@ from typing import Any
 import pytest
 
 from hookline.plugin_manager import PluginManager
-from hookline_hookspecs import TrainerState
-from hookline_metrics.sinks import Report, Run, Sink, SinkUnavailableError
+from hookline_hookspecs import (
+    CheckpointRecord,
+    Episode,
+    HookContext,
+    ReplayRecord,
+    Rollout,
+    TrainerState,
+    Turn,
+    hookimpl,
+)
+from hookline_hookspecs.sinks import Report, Run, Sample, Samples, Sink, SinkUnavailableError
 from hookline_metrics.sinks import sink_worker as worker_module
 from hookline_metrics.sinks.sink_worker import FLUSH_SECONDS, SinkWorker
 from hookline_metrics.sinks.sqlite import SQLiteSink
@@ -25,7 +34,7 @@ Read = Callable[..., list[tuple[Any, ...]]]
 Eventually = Callable[[Callable[[], object]], None]
 
 
-class Kept:
+class Kept(Sink):
     """A sink that records its calls, and can be made to fail or to hang."""
 
     def __init__(self) -> None:
@@ -56,9 +65,9 @@ def ended(worker: SinkWorker) -> bool:
     return worker.join(time.monotonic() + 60)
 
 
-def test_reports_come_in_order_without_anybody_asking_and_the_sink_is_closed_at_the_end(eventually: Eventually) -> None:
+def test_reports_come_in_order_without_a_flush_and_the_sink_is_closed_at_the_end(eventually: Eventually) -> None:
     sink = Kept()
-    worker = SinkWorker("kept", lambda: sink)
+    worker = SinkWorker("kept", lambda: sink, every_report=True)
     for step in range(100):
         worker.put(step, 0, {"loss": 1.0}, 0.0)
     eventually(lambda: len(sink.steps) == 100)
@@ -106,11 +115,11 @@ def test_what_a_sink_failed_to_take_comes_again_and_the_warning_once(
     assert caplog.text.count("metrics could not be written to kept, trying again: OSError: disk full") == 1
 
 
-def test_a_sink_that_hangs_costs_bounded_memory_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_hangs_costs_bounded_memory_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "CAPACITY", 100)
     sink = Kept()
     sink.may_go_on.clear()
-    worker = SinkWorker("kept", lambda: sink)
+    worker = SinkWorker("kept", lambda: sink, every_report=True)
     for step in range(1000):
         worker.put(step, 0, {"loss": 1.0}, 0.0)
     assert len(worker._waiting) <= 100
@@ -181,62 +190,240 @@ def test_text_files_have_every_number_and_are_appended_to(tmp_path: Path) -> Non
     ]
 
 
-def test_the_options_open_sinks_also_one_of_your_own(
-    with_metrics: Callable[..., PluginManager],
-    hookline_state: Callable[..., TrainerState],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (tmp_path / "my_sinks.py").write_text(
-        "class Printed:\n"
-        "    def __init__(self, run):\n"
-        "        self.file = (run.folder / 'printed.txt').open('a')\n"
-        "    def write(self, reports):\n"
-        "        for report in reports:\n"
-        "            print(report.step, dict(report.numbers), file=self.file)\n"
-        "    def close(self):\n"
-        "        self.file.close()\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    manager = with_metrics(csv=True, jsonl=True, sinks=("my_sinks:Printed",))
-    state = hookline_state(run_dir=tmp_path / "run", step=3)
+class Registers:
+    """A plugin with sinks."""
+
+    def __init__(self, sinks: Any) -> None:
+        self.sinks = sinks
+        self.runs: list[Run] = []
+
+    @hookimpl
+    def register_sinks(self, run: Run) -> Any:
+        self.runs.append(run)
+        return self.sinks
+
+
+class KeepsAll(Kept):
+    """A sink that keeps samples and files too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[Any] = []
+
+    def write_samples(self, samples: Samples) -> None:
+        self.items.append(samples)
+
+    def write_replay(self, replay: ReplayRecord) -> None:
+        self.items.append(replay)
+
+    def write_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        self.items.append(checkpoint)
+
+
+def run_with(manager: PluginManager, state: TrainerState, *registered: Any) -> None:
+    """A run of one step with these plugins."""
+    for number, plugin in enumerate(registered):
+        manager.register(plugin, f"tracker-{number}")
     manager.emit.on_new_training_run(state=state)
-    manager.emit.log_metrics(report_data={"loss": 0.5}, step=3)
+    manager.emit.log_metrics(report_data={"loss": 0.5}, step=state.step)
     manager.emit.on_training_complete(state=state)
     manager.drain()
+
+
+def test_the_options_open_text_files(
+    with_metrics: Callable[..., PluginManager], hookline_state: Callable[..., TrainerState], tmp_path: Path
+) -> None:
+    manager = with_metrics(csv=True, jsonl=True)
+    run_with(manager, hookline_state(step=3))
     assert not manager.faults
-    assert (tmp_path / "run" / "printed.txt").read_text() == "3 {'loss': 0.5}\n3 {'run/completed': 1.0}\n"
-    assert "0.5" in (tmp_path / "run" / "metrics.csv").read_text()
-    assert "0.5" in (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert "0.5" in (tmp_path / "metrics.csv").read_text()
+    assert "0.5" in (tmp_path / "metrics.jsonl").read_text()
 
 
-def test_a_sink_that_is_not_there_is_named_and_the_run_goes_on(
-    with_metrics: Callable[..., PluginManager],
+def test_a_plugin_registers_a_sink_that_is_told_of_the_run_without_secrets(
+    manager: PluginManager, hookline_state: Callable[..., TrainerState], tmp_path: Path
+) -> None:
+    sink, threads = Kept(), []
+    plugin = Registers({"kept": lambda: threads.append(threading.current_thread()) or sink})
+    state = hookline_state(step=3, resume=True, config={"lr": 0.5, "api_key": "planted", "path": tmp_path})
+    run_with(manager, state, plugin)
+    assert not manager.faults
+    assert [dict(report.numbers) for call in sink.calls for report in call] == [{"loss": 0.5}, {"run/completed": 1.0}]
+    assert sink.is_closed
+    assert threads[0] is not threading.current_thread()
+    (run,) = plugin.runs
+    assert (run.folder, run.run_id, run.resume) == (tmp_path, "test-run", True)
+    assert run.config == {"lr": 0.5, "api_key": "********", "path": str(tmp_path)}
+
+
+def test_sinks_get_samples_replays_and_checkpoints_and_one_that_refuses_them_goes_on(
+    manager: PluginManager, hookline_state: Callable[..., TrainerState], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refuses(Kept):
+        def write_replay(self, replay: ReplayRecord) -> None:
+            raise OSError("no room")
+
+    keeps, refuses = KeepsAll(), Refuses()
+    manager.register(Registers({"keeps": lambda: keeps, "refuses": lambda: refuses}), "trackers")
+    state = hookline_state(step=3)
+    manager.emit.on_new_training_run(state=state)
+    text = Episode(turns=[Turn("user", "2 + 3 ="), Turn("assistant", "5")])
+    rollout = Rollout(episodes=[text, Episode("4 + 4 =", "9", reward=0.0), Episode(arrays={"obs": [1]})])
+    manager.emit.on_rollout_end(context=HookContext(lesson_id="sums"), rollout=rollout)
+    text.reward, text.metadata["verification_result"] = 1.0, "pass"  # known by the end of the epoch
+    manager.emit.on_epoch_end(state=state)
+    replay, checkpoint = ReplayRecord(step=3), CheckpointRecord(step=3)
+    manager.emit.on_replay_saved(state=state, replay=replay)
+    manager.emit.on_checkpoint_saved(state=state, checkpoint=checkpoint)
+    manager.emit.on_training_complete(state=state)
+    manager.drain()
+    samples = (
+        Sample((("user", "2 + 3 ="), ("assistant", "5")), 1.0, "pass"),
+        Sample((("user", "4 + 4 ="), ("assistant", "9")), 0.0),
+    )
+    assert keeps.items == [Samples(3, "sums", samples), replay, checkpoint]
+    assert "ReplayRecord of step 3 was not stored in refuses: OSError: no room" in caplog.text
+    assert refuses.steps
+    assert refuses.is_closed
+    assert not manager.faults
+
+
+def test_samples_have_no_secrets(
+    manager: PluginManager, hookline_state: Callable[..., TrainerState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_PASSWORD", "planted-in-environment")
+    sink = KeepsAll()
+    manager.register(Registers({"keeps": lambda: sink}), "tracker")
+    manager.emit.on_new_training_run(state=hookline_state())
+    rollout = Rollout(episodes=[Episode("Which?", "It is planted-in-environment.")])
+    manager.emit.on_rollout_end(context=HookContext(), rollout=rollout)
+    manager.emit.on_epoch_end(state=hookline_state())
+    manager.emit.on_training_complete(state=hookline_state())
+    manager.drain()
+    assert [own.messages for own in sink.items[0].episodes] == [(("user", "Which?"), ("assistant", "It is ********."))]
+
+
+def test_no_more_samples_are_taken_than_the_option_says(
+    with_metrics: Callable[..., PluginManager], hookline_state: Callable[..., TrainerState]
+) -> None:
+    counts = []
+    for samples in (0, 2):
+        sink = KeepsAll()
+        manager = with_metrics(samples=samples)
+        manager.register(Registers({"keeps": lambda sink=sink: sink}), "tracker")
+        manager.emit.on_new_training_run(state=hookline_state())
+        manager.emit.on_rollout_end(context=HookContext(), rollout=Rollout(episodes=[Episode("a", "b")] * 5))
+        manager.emit.on_epoch_end(state=hookline_state())
+        manager.emit.on_training_complete(state=hookline_state())
+        manager.drain()
+        counts.append([len(own.episodes) for own in sink.items])
+        manager.unregister(name="tracker")
+        manager.unregister(name="metrics")
+    assert counts == [[], [2]]
+
+
+@pytest.mark.parametrize("registered", [3, {"kept": "package.module:Class"}, {1: Kept}])
+def test_what_is_no_sink_is_a_warning_and_the_run_goes_on(
+    manager: PluginManager,
+    hookline_state: Callable[..., TrainerState],
+    read: Read,
+    caplog: pytest.LogCaptureFixture,
+    registered: Any,
+) -> None:
+    run_with(manager, hookline_state(step=3), Registers(registered))
+    assert "the sinks of plugin 'tracker-0' are not used: register_sinks must return a dictionary" in caplog.text
+    assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(0.5,)]
+
+
+def test_of_two_sinks_with_one_name_the_first_is_used(
+    manager: PluginManager,
     hookline_state: Callable[..., TrainerState],
     read: Read,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    manager = with_metrics(sinks=("no_such_module:Sink",))
-    manager.emit.on_new_training_run(state=hookline_state())
-    manager.emit.log_metrics(report_data={"loss": 0.5}, step=3)
-    manager.emit.on_training_complete(state=hookline_state(step=3))
-    manager.drain()
-    assert (
-        "metrics are not written to no_such_module:Sink: it cannot be imported: No module named 'no_such_module'. "
-        "It is named in the option `sinks`" in caplog.text
-    )
+    first, second = Kept(), Kept()
+    impostor = {"kept": lambda: first, "stats.sqlite": lambda: first}
+    run_with(manager, hookline_state(step=3), Registers({"kept": lambda: second}), Registers(impostor))
+    assert "sink 'stats.sqlite' of plugin 'tracker-1' is not used: there is another one of that name" in caplog.text
+    assert "sink 'kept' of plugin 'tracker-0' is not used: there is another one of that name" in caplog.text
+    assert (len(first.steps), len(second.steps)) == (2, 0)
     assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(0.5,)]
+
+
+def test_a_sink_whose_package_is_missing_is_named_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    def open_sink() -> Sink:
+        import no_such_tracker
+
+        return no_such_tracker
+
+    worker = SinkWorker("tracker", open_sink)
+    worker.put(1, 0, {"loss": 1.0}, 0.0)
+    assert ended(worker)
+    expected = "metrics are not written to tracker: ModuleNotFoundError: No module named 'no_such_tracker'"
+    assert [record.getMessage() for record in caplog.records] == [expected]
+
+
+def test_files_for_a_sink_that_hangs_are_bounded_and_those_that_are_lost_are_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_module, "MAX_ITEMS", 10)
+    sink, may_open = KeepsAll(), threading.Event()
+    worker = SinkWorker("kept", lambda: may_open.wait() and sink)
+    for step in range(25):
+        worker.put_item(CheckpointRecord(step=step))
+    may_open.set()
+    assert ended(worker)
+    assert [own.step for own in sink.items] == list(range(10))
+    assert "samples, replays and checkpoints not stored in kept: 15" in caplog.text
+
+
+HANGS_AT_THE_END = """
+import sys, time
+from pathlib import Path
+from hookline.plugin_manager import PluginManager
+from hookline_hookspecs import TrainerState, hookimpl
+from hookline_hookspecs.sinks import Sink
+from hookline_metrics import Metrics, Options, recording
+
+recording.END_SECONDS = recording.EXIT_SECONDS = 0.5
+
+class Hangs:
+    @hookimpl
+    def register_sinks(self):
+        return {"hangs": lambda: time.sleep(1000)}
+
+manager = PluginManager()
+manager.register(Metrics(Options(progress="off", system_every=0, steps="all"), manager.emit))
+manager.register(Hangs())
+state = TrainerState(run_dir=Path(sys.argv[1]))
+manager.emit.on_new_training_run(state=state)
+for state.step in range(1, 1001):
+    manager.emit.log_metrics(report_data={"train/loss": 1.0}, step=state.step)
+manager.emit.on_training_complete(state=state)
+manager.close()
+print("closed", flush=True)
+"""
+
+
+def test_a_tracker_that_hangs_ends_with_the_process_and_the_database_is_whole(tmp_path: Path, read: Read) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", HANGS_AT_THE_END, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (0, "closed\n"), result.stderr
+    assert "hangs is still being written to. The process waits for it at exit" in result.stderr
+    assert "reports not written to hangs: 1001 (it is still busy)" in result.stderr
+    assert read("SELECT count(*) FROM metrics WHERE name = 'train/loss'") == [(1000,)]
 
 
 RUN_AND_WAIT = """
 import sys, time
 from pathlib import Path
 from hookline.plugin_manager import PluginManager
-from hookline_hookspecs import TrainerState
+from hookline_hookspecs import CheckpointRecord, Episode, HookContext, ReplayRecord, Rollout, TrainerState, Turn, hookimpl
 from hookline_metrics import Metrics, Options
 
 manager = PluginManager()
-manager.register(Metrics(Options(progress="off"), manager.emit))
+manager.register(Metrics(Options(progress="off", steps="all"), manager.emit))
 state = TrainerState(run_dir=Path(sys.argv[1]))
 manager.emit.on_new_training_run(state=state)
 manager.emit.pre_training(state=state, report_data={})
@@ -283,6 +470,23 @@ def test_a_process_that_never_says_that_its_run_is_over_loses_nothing(
 ) -> None:
     run_python(RUN_AND_WAIT, str(tmp_path), "end")
     assert read("SELECT count(*), max(step) FROM metrics WHERE name LIKE 'train/%'") == [(2000, 1000)]
+
+
+def test_steps_that_come_too_fast_are_rows_of_means_with_their_extremes_and_count(
+    tmp_path: Path, read: Read, run_python: Callable[..., str]
+) -> None:
+    fast = RUN_AND_WAIT.replace(', steps="all"', "").replace('"train/loss": 1.0', '"train/loss": float(state.step)')
+    run_python(fast.replace("range(1, 1001)", "range(1, 20_001)"), str(tmp_path), "end")
+    [(rows, count, total, low, high, last)] = read(
+        "SELECT count(*), sum(count), sum(value * count), min(low), max(high), max(step) FROM metrics "
+        "WHERE name = 'train/loss' AND count IS NOT NULL"
+    )
+    [(few, rest)] = read("SELECT count(*), sum(value) FROM metrics WHERE name = 'train/loss' AND count IS NULL")
+    assert rows + few < 3000
+    assert count + few == 20_000
+    assert total + (rest or 0.0) == pytest.approx(sum(range(1, 20_001)))
+    assert (high, last) == (20_000.0, 20_000)
+    assert low >= 1.0
 
 
 def test_a_number_of_another_library_is_converted_on_the_thread_of_the_sink(

@@ -1,4 +1,4 @@
-"""Records every metric of a run: in a SQLite database, in wandb, on the terminal and in an HTML report."""
+"""Records every metric of a run: in a SQLite database, in trackers, on the terminal and in an HTML report."""
 
 from hookline_metrics.options import Options
 from hookline_metrics.plugin import Metrics

@@ -1,4 +1,4 @@
-"""The commands `hookline runs` and `hookline report`."""
+"""The commands `hookline runs`, `hookline report` and `hookline serve`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from hookline_hookspecs import HooklineError
 from hookline_metrics.run_reader import RunReader, is_run, run_folders
 
-__all__ = ["report", "runs"]
+__all__ = ["report", "runs", "serve"]
 
 RUNS: Final = Path("runs")
 
@@ -26,7 +26,8 @@ def runs(run: str | None = None, /, *, json: bool = False) -> None:
     json
         Print JSON.
     """
-    from hookline_metrics.terminal import describe_run, describe_runs, print_run, print_runs
+    from hookline_metrics.summaries import describe_run, describe_runs
+    from hookline_metrics.terminal import print_run, print_runs
 
     folder = RUNS if run is None else _find(run)
     if is_run(folder):
@@ -71,6 +72,32 @@ def report(run: str, /, *, output: Path | None = None, open: bool = False) -> No
     print(path)
     if open:
         webbrowser.open(path.absolute().as_uri())
+
+
+def serve(runs: str | None = None, /, *, port: int = 8420, open: bool = False) -> None:
+    """Show runs in a browser, as they go on: curves, comparison, lessons, episodes, failures and config.
+
+    Only this machine can connect, with the token in the URL that is printed. Ctrl-C ends it.
+
+    Parameters
+    ----------
+    runs
+        A folder of runs (default: `runs/`). Or one run, as a folder or as a name in `runs/`.
+    port
+        The port to listen on; 0 for a free one.
+    open
+        Show it in a browser.
+    """
+    from hookline_metrics.serve import RunServer
+
+    with RunServer(RUNS if runs is None else _find(runs), port) as server:
+        print(server.url, flush=True)
+        if open:
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
 
 
 def _find(run: str) -> Path:

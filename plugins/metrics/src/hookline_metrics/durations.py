@@ -1,8 +1,10 @@
-"""Durations as text."""
+"""Durations and times as text."""
 
 from __future__ import annotations
 
-__all__ = ["format_age", "format_duration"]
+import time
+
+__all__ = ["format_age", "format_duration", "format_time"]
 
 
 def format_duration(seconds: float) -> str:
@@ -17,3 +19,11 @@ def format_age(seconds: float) -> str:
     """The duration in its largest unit only, such as `3 min`."""
     words = format_duration(seconds).split()
     return " ".join(words[:2])
+
+
+def format_time(seconds: float) -> str:
+    """Seconds since 1970 as a local time, such as `2026-11-18 04:30`. Empty if there is no such time."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    except (OSError, OverflowError, ValueError):
+        return ""

@@ -1,4 +1,4 @@
-"""A thread that runs beside training. It touches the heartbeat file, shows progress and measures the machine."""
+"""A thread that runs beside training. It touches the heartbeat, shows progress, measures the machine, writes files."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class MonitorThread:
     :param folder: the run's folder, None for a run that writes no files.
     :param system_every: seconds between two measurements of the machine; 0 for none.
     :param record: called with the metrics of the machine.
+    :param files: functions that write a file to the run's folder if it has changed, by what to call them in a warning.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class MonitorThread:
         progress: Progress | None,
         system_every: float,
         record: Callable[[Mapping[str, float]], None],
+        files: Mapping[str, Callable[[Path], None]],
     ) -> None:
         self._moment = live
         self._folder = folder
         self._progress = progress
         self._system_every = system_every
         self._record = record
+        self._files = files
         self._monitor: SystemMonitor | None = None
         self._system_due = time.monotonic()
         self._has_touched = False
@@ -68,6 +71,9 @@ class MonitorThread:
     def _look(self) -> None:
         if self._folder is not None and self._moment.thread.is_alive():
             self._attempt("touch its heartbeat", self._touch, self._folder / "heartbeat")
+        if self._folder is not None and self._has_touched:
+            for what, write in self._files.items():
+                self._attempt(f"write {what}", write, self._folder)
         if self._progress is not None and not self._ending.is_set():
             self._attempt("show its progress", lambda progress: progress.show(self._moment), self._progress)
         if self._folder is not None and self._system_every and time.monotonic() >= self._system_due:

@@ -10,8 +10,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_hookspecs import Emit, HookContext, Rollout, TrainerState, Watch, hookimpl
+from hookline_hookspecs import (
+    CheckpointRecord,
+    Emit,
+    EpisodeBatch,
+    HookContext,
+    ReplayRecord,
+    Rollout,
+    TrainerState,
+    Watch,
+    hookimpl,
+)
 from hookline_hookspecs.redaction import redact
+from hookline_hookspecs.sinks import STARTED, Run, Sink
 from hookline_metrics.collector import MetricsCollector
 from hookline_metrics.gradients import gradient_statistics
 from hookline_metrics.lessons import LessonMetrics
@@ -19,8 +30,8 @@ from hookline_metrics.metric_names import calling_code
 from hookline_metrics.options import Options
 from hookline_metrics.phase_timer import Phase, PhaseTimer
 from hookline_metrics.recording import Recording
-from hookline_metrics.sinks.configured import configured_sinks
-from hookline_metrics.sinks.sink import DATABASE, SAVED, Run, Sink
+from hookline_metrics.sinks import DATABASE, SAVED
+from hookline_metrics.sinks.configured import all_sinks
 
 __all__ = ["Metrics"]
 
@@ -42,6 +53,7 @@ class Metrics:
 
     def __init__(self, options: Options, emit: Emit | None = None) -> None:
         self._options = options
+        self._emit = emit
         self._collector = MetricsCollector(emit)
         self._phases = PhaseTimer()
         self._lessons = LessonMetrics()
@@ -68,7 +80,7 @@ class Metrics:
         recording.live.start_epoch = report_data.get("start_epoch", state.epoch)
         self._phases.restart(state.step, state.agent_step)
         self._gradients.skip_to(state.step)
-        recording.record(state.step, None, {"run/started": 1.0})
+        recording.record(state.step, None, {STARTED: 1.0})
         self._has_started = True
 
     @hookimpl(scope="driver")
@@ -104,13 +116,15 @@ class Metrics:
         live = recording.live
         live.total_epochs, live.total_steps = state.total_epochs, state.total_steps
         live.step, live.phase, live.thread = state.step, self._phases.current, threading.current_thread()
+        recording.failures.current = state.shared["hookline"].get("failures", list)
         return recording
 
-    def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
+    def _sinks(self, state: TrainerState) -> Mapping[str, Callable[[], Sink]]:
         if state.run_dir is None:
-            return []
+            return {}
         config = redact(json.loads(json.dumps(redact(getattr(state, "config", {})), default=str)))
-        return configured_sinks(self._options, Run(state.run_dir, state.run_id, config, state.shared["metrics"]))
+        run = Run(state.run_dir, state.run_id, config, state.resume, state.shared["metrics"])
+        return all_sinks(self._options, run, self._emit)
 
     def _end(self) -> None:
         recording, self._recording = self._recording, None
@@ -151,6 +165,7 @@ class Metrics:
 
     def _collect(self, state: TrainerState) -> None:
         recording = self._open(state)
+        recording.episodes.release()
         numbers = self._collector.collect(state, lambda: self._own_numbers(state))
         # Metrics of the last step's own report win over those of the state, which are means over the epoch.
         step, reported = self._latest_report
@@ -192,6 +207,18 @@ class Metrics:
             self._lessons.unlocked.update(own["unlocked"])
             _rewind(recording, own["saved_at"])
 
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    @hookimpl(scope="driver")
+    def on_replay_saved(self, replay: ReplayRecord) -> None:
+        if self._recording is not None:
+            self._recording.pass_on(replay)
+
+    @hookimpl(scope="driver")
+    def on_checkpoint_saved(self, checkpoint: CheckpointRecord) -> None:
+        if self._recording is not None:
+            self._recording.pass_on(checkpoint)
+
     # -- phases ---------------------------------------------------------------------------------------------------
 
     @hookimpl(scope="driver")
@@ -209,6 +236,7 @@ class Metrics:
     def on_rollout_start(self) -> None:
         if self._recording is not None:
             self._recording.live.enter_epochs("rollout")
+            self._recording.episodes.release()
         self._enter("rollout")
 
     @hookimpl(scope="driver")
@@ -219,9 +247,17 @@ class Metrics:
             live = recording.live
             live.lesson = context.lesson_id
             live.reward = rollout.stats.get("mean_reward", live.reward)
+            recording.episodes.hold(live.step, live.epoch, context.lesson_id, rollout.episodes)
             numbers = self._lessons.after_rollout(context, rollout)
             if numbers:
                 recording.record(live.step, live.epoch, numbers, "the curriculum's lessons")
+
+    @hookimpl(scope="driver")
+    def on_episodes_filtered(self, batch: EpisodeBatch) -> None:
+        # For loops without rollouts. The episodes of a rollout are held already.
+        if self._recording is not None:
+            live = self._recording.live
+            self._recording.episodes.hold(live.step, live.epoch, batch.lesson_id, batch.episodes)
 
     @hookimpl(scope="driver")
     def on_curriculum_update(self, changes: Mapping[str, Any]) -> None:
@@ -232,6 +268,8 @@ class Metrics:
 
     @hookimpl(scope="driver")
     def on_train_phase_start(self) -> None:
+        if self._recording is not None:
+            self._recording.episodes.release()
         self._enter("train")
 
     @hookimpl(scope="driver")
@@ -271,9 +309,9 @@ class Metrics:
 
     @hookimpl
     def register_commands(self) -> dict[str, Callable[..., Any]]:
-        from hookline_metrics.commands import report, runs
+        from hookline_metrics.commands import report, runs, serve
 
-        return {"runs": runs, "report": report}
+        return {"runs": runs, "report": report, "serve": serve}
 
 
 def _rewind(recording: Recording, saved_at: float | None) -> None:

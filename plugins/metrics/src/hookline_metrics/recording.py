@@ -5,17 +5,20 @@ from __future__ import annotations
 import atexit
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hookline_hookspecs.sinks import Sink
+from hookline_metrics.episodes import EpisodeLog
 from hookline_metrics.live_state import LiveState
 from hookline_metrics.metric_names import NameCheck
 from hookline_metrics.monitor_thread import MonitorThread
 from hookline_metrics.options import Options
+from hookline_metrics.plugin_failures import FailureLog
 from hookline_metrics.progress import open_progress
-from hookline_metrics.sinks.sink import DATABASE, Sink
-from hookline_metrics.sinks.sink_worker import SinkWorker
+from hookline_metrics.sinks import DATABASE
+from hookline_metrics.sinks.sink_worker import Item, SinkWorker
 
 __all__ = ["LostReportsError", "Recording"]
 
@@ -39,17 +42,24 @@ class Recording:
     """The sinks of one run, each with its own thread, and the monitor thread.
 
     :param folder: the run's folder, None for a run that writes no files.
-    :param sinks: for each sink, its name for messages and a function that opens it.
+    :param sinks: functions that open a sink, by its name for messages.
     """
 
-    def __init__(self, folder: Path | None, sinks: Sequence[tuple[str, Callable[[], Sink]]], options: Options) -> None:
+    def __init__(self, folder: Path | None, sinks: Mapping[str, Callable[[], Sink]], options: Options) -> None:
         self.folder = folder
         self.live = LiveState()
-        self._workers = [SinkWorker(name, open_sink) for name, open_sink in sinks]
+        self.episodes = EpisodeLog(options.episodes, options.samples, self.pass_on)
+        self.failures = FailureLog()
+        every_report = options.steps == "all"
+        self._workers = [SinkWorker(name, own, every_report=every_report) for name, own in sinks.items()]
         self._puts = [worker.put for worker in self._workers]
         self._names = NameCheck()
         progress = open_progress(options.progress)
-        self._monitor_thread = MonitorThread(self.live, folder, progress, options.system_every, self._record_now)
+        # What has a database has the run's other files too. `MetricsHook`, beside the plugin, leaves them to it.
+        files = {"episodes": self.episodes.write, "failures of plugins": self.failures.write}
+        self._monitor_thread = MonitorThread(
+            self.live, folder, progress, options.system_every, self._record_now, files if self.has_database else {}
+        )
         self._is_over = False
         # So that everything is written even if no event ends the run.
         atexit.register(self._end_at_exit)
@@ -67,6 +77,11 @@ class Recording:
         for put in self._puts:
             put(step, epoch, valid, now)
         return now
+
+    def pass_on(self, item: Item) -> None:
+        """Queue samples, a replay or a checkpoint for all sinks. Never blocks."""
+        for worker in self._workers:
+            worker.put_item(item)
 
     def _record_now(self, numbers: Mapping[str, float]) -> None:
         self.record(self.live.step, self.live.epoch, numbers)
@@ -102,15 +117,14 @@ class Recording:
         for worker in self._workers:
             if worker.join(deadline):
                 yield worker.name
-        if not any(worker.is_open for worker in self._workers):
+        busy = [worker for worker in self._workers if worker.is_busy]
+        if not busy:
             atexit.unregister(self._end_at_exit)
-        lost = [
-            f"reports not written to {worker.name}: {worker.unwritten} ({worker.error or 'it is still busy'})"
-            for worker in self._workers
-            if worker.unwritten
-        ]
+        for worker in busy:
+            logger.warning("%s is still being written to. The process waits for it at exit", worker.name)
+        lost = _lost_reports(worker for worker in self._workers if worker not in busy)
         if lost:
-            raise LostReportsError("; ".join(lost))
+            raise LostReportsError(lost)
 
     def _end_at_exit(self) -> None:
         try:
@@ -118,6 +132,17 @@ class Recording:
         except LostReportsError as error:
             logger.warning("%s", error)
         deadline = time.monotonic() + EXIT_SECONDS
-        for worker in self._workers:
-            if worker.is_open:
-                worker.join(deadline)
+        busy = [worker for worker in self._workers if worker.is_busy]
+        for worker in busy:
+            worker.join(deadline)
+        lost = _lost_reports(busy)
+        if lost:
+            logger.warning("%s", lost)
+
+
+def _lost_reports(workers: Iterable[SinkWorker]) -> str:
+    return "; ".join(
+        f"reports not written to {worker.name}: {worker.unwritten} ({worker.error or 'it is still busy'})"
+        for worker in workers
+        if worker.unwritten
+    )

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from hookline_hookspecs import HooklineError
-from hookline_metrics.sinks.sink import DATABASE
+from hookline_metrics.sinks import DATABASE
 
 __all__ = ["RunReader", "Series", "UnreadableRunError", "is_run", "run_folders"]
 
@@ -126,12 +126,12 @@ class RunReader:
     @cached_property
     def started(self) -> float | None:
         found = self._query("SELECT time FROM metrics ORDER BY rowid LIMIT 1")
-        return found[0][0] if found else None
+        return float(found[0][0]) if found else None
 
     @cached_property
     def updated(self) -> float | None:
         found = self._query("SELECT time FROM metrics ORDER BY rowid DESC LIMIT 1")
-        return found[0][0] if found else None
+        return float(found[0][0]) if found else None
 
     @cached_property
     def _last_row(self) -> tuple[int, int, int | None]:
@@ -144,7 +144,8 @@ class RunReader:
                 name,
             )
             for step, rowid, epoch in rows:
-                last = max(last, (step, rowid, epoch), key=lambda row: row[:2])
+                own = int(step), rowid, None if epoch is None else int(epoch)
+                last = max(last, own, key=lambda row: row[:2])
         return last
 
     @cached_property
@@ -181,6 +182,12 @@ class RunReader:
         """The contents of `config.json`. Empty if there is none."""
         config = _read_json(self.folder / "config.json")
         return config if isinstance(config, dict) else {}
+
+    @property
+    def task(self) -> str | None:
+        """The name of the task in the config. None if there is none."""
+        task = self.config.get("task")
+        return task if isinstance(task, str) else None
 
 
 def is_run(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What `hookline runs` prints: a table of runs, or one run with a small chart of each metric; both also as JSON."""
+"""What `hookline runs` prints: a table of runs, or one run with a small chart of each metric."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from hookline_metrics.durations import format_age, format_duration
-from hookline_metrics.headline import headline
 from hookline_metrics.report.scales import format_number
-from hookline_metrics.run_reader import RunReader, UnreadableRunError
-from hookline_metrics.sinks.sink import DATABASE
+from hookline_metrics.run_reader import RunReader
+from hookline_metrics.summaries import describe_run
 
-__all__ = ["describe_run", "describe_runs", "print_run", "print_runs", "sparkline"]
+__all__ = ["print_run", "print_runs", "sparkline"]
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 GAP: Final = "·"
@@ -44,58 +43,6 @@ def sparkline(values: Sequence[float], width: int) -> str:
         else GAP
         for mean in means
     )
-
-
-def describe_run(run: RunReader, *, with_curves: bool = False) -> dict[str, Any]:
-    """A run as JSON-compatible data."""
-    described: dict[str, Any] = {
-        "run": run.folder.resolve().name,
-        "folder": str(run.folder),
-        "state": run.state,
-        "message": run.status.get("message") if run.status and run.state == "failed" else None,
-        "epoch": run.epoch,
-        "step": run.step,
-        "started": run.started,
-        "updated": run.updated,
-        "heartbeat_age_seconds": run.heartbeat_age,
-        "numbers": {name: _finite(value) for name, value in headline(run).items()},
-    }
-    if with_curves:
-        described["metrics"] = {}
-        for name in run.names:
-            series = run.series(name)
-            described["metrics"][name] = {"steps": series.steps, "values": [_finite(v) for v in series.values]}
-    return described
-
-
-def describe_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Runs as JSON-compatible data, the latest update first. A run that cannot be read has an error as its message."""
-    described = []
-    for folder in folders:
-        try:
-            with RunReader(folder) as run:
-                described.append(describe_run(run))
-        except (UnreadableRunError, OSError, TypeError, ValueError) as error:
-            described.append(_unreadable(folder, error))
-    return sorted(described, key=lambda run: run["updated"] or 0.0, reverse=True)
-
-
-def _unreadable(folder: Path, error: Exception) -> dict[str, Any]:
-    """The entry of a run that cannot be read. Rows that another program wrote may have values of any type."""
-    has_path = isinstance(error, (UnreadableRunError, OSError))
-    unknown = dict.fromkeys(("epoch", "step", "started", "updated", "heartbeat_age_seconds"))
-    return {
-        "run": folder.resolve().name,
-        "folder": str(folder),
-        "state": "unreadable",
-        "message": str(error) if has_path else f"{folder / DATABASE} has rows that are not metrics: {error}",
-        **unknown,
-        "numbers": {},
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def print_runs(runs: Sequence[Mapping[str, Any]], folder: Path) -> None:

@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from hookline_hookspecs import Emit, HookContext, HooklineError, Rollout, TrainerHook, TrainerState, hookimpl
+from hookline_hookspecs.sinks import Report, Sink, join_reports
 from hookline_metrics.collector import MetricsCollector
 from hookline_metrics.options import Options
 from hookline_metrics.plugin import Metrics
-from hookline_metrics.sinks.sink import Report, Sink
-from hookline_metrics.sinks.wandb_sink import WandbSink
 
 __all__ = ["MetricsHook", "StatsClient", "Timer"]
+
+LOGS_PER_SECOND: Final = 8
+"""A call of `wandb.log` holds the GIL for about a tenth of a millisecond, so neighbouring reports are logged as one."""
 
 
 class StatsClient(Protocol):
@@ -103,13 +105,13 @@ class MetricsHook(Metrics, TrainerHook):
         rollouts = {name: trainer_state.rollout_stats.get(name, value) for name, value in own.items()}
         super().on_epoch_end(replace(trainer_state, loss_stats=dict(losses_stats), rollout_stats=rollouts))
 
-    def _sinks(self, state: TrainerState) -> list[tuple[str, Callable[[], Sink]]]:
-        sinks: list[tuple[str, Callable[[], Sink]]] = []
+    def _sinks(self, state: TrainerState) -> Mapping[str, Callable[[], Sink]]:
+        sinks: dict[str, Callable[[], Sink]] = {}
         if self.wandb_run is not None:
             state.shared["metrics"]["wandb_run"] = self.wandb_run
-            sinks.append(("wandb", partial(WandbSink, self.wandb_run, owns_run=False)))
+            sinks["wandb"] = partial(_WandbRunSink, self.wandb_run)
         if self.stats_client is not None:
-            sinks.append(("the stats client", partial(_StatsClientSink, self.stats_client)))
+            sinks["the stats client"] = partial(_StatsClientSink, self.stats_client)
         return sinks
 
     def _own_numbers(self, state: TrainerState) -> dict[str, float]:
@@ -117,13 +119,22 @@ class MetricsHook(Metrics, TrainerHook):
         return super()._own_numbers(state) | {f"timer/{name}": seconds for name, seconds in elapsed.items()}
 
 
-class _StatsClientSink:
+class _WandbRunSink(Sink):
+    """Logs to the caller's run, and does not finish it."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def write(self, reports: Sequence[Report]) -> None:
+        for report in join_reports(reports, LOGS_PER_SECOND):
+            if report.numbers:
+                self._run.log(report.numbers, step=report.step)
+
+
+class _StatsClientSink(Sink):
     def __init__(self, client: StatsClient) -> None:
         self._client = client
 
     def write(self, reports: Sequence[Report]) -> None:
         for report in reports:
             self._client.record(report.step, report.epoch, report.numbers)
-
-    def close(self) -> None:
-        """Leave the client open, since the caller created it."""

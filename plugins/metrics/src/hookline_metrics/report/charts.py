@@ -31,6 +31,8 @@ class Curve:
     points: Sequence[tuple[float, float]]
     is_noisy: bool = False
     """Also draw its moving average, if it is long."""
+    spread: Sequence[float] = ()
+    """The std at each point, drawn as a band around the line; empty for a curve without one."""
 
 
 def line_chart(curves: Sequence[Curve], *, x_label: str = "step", y_range: tuple[float, float] | None = None) -> str:
@@ -38,28 +40,34 @@ def line_chart(curves: Sequence[Curve], *, x_label: str = "step", y_range: tuple
 
     :param y_range: the smallest range of the vertical axis.
     """
-    finite = [p for curve in curves for p in curve.points if math.isfinite(p[1])]
+    drawn = [(curve, list(curve.points) if curve.spread else decimate(curve.points, COLUMNS)) for curve in curves]
+    finite = [p for curve, points in drawn for p in (*points, *_edges(curve)) if math.isfinite(p[1])]
     if not finite:
         return '<p class="empty">no finite value was recorded</p>'
     xs = [x for x, _ in finite]
     ys = [*(y for _, y in finite), *(y_range or ())]
     across = Scale.around(xs, LEFT, WIDTH - RIGHT)
     up = Scale.around(ys, HEIGHT - BOTTOM, TOP, margin=0.05)
-    drawn = [(curve, decimate(curve.points, COLUMNS)) for curve in curves]
     parts = [*_axes(across, up, x_label)]
     hover = []
     for index, (curve, points) in enumerate(drawn):
         colour = index % COLOURS
         averaged = smooth(curve.points) if curve.is_noisy and len(curve.points) >= SMOOTHED_FROM else None
+        if curve.spread:
+            places = "L".join(f"{across(x):.1f},{up(y):.1f}" for x, y in _edges(curve))
+            parts.append(f'<path class="band c{colour}" d="M{places}Z"/>')
         parts.append(_path(points, across, up, f"c{colour}{' raw' if averaged else ''}"))
         if averaged:
             parts.append(_path(decimate(averaged, COLUMNS), across, up, f"c{colour}"))
-        hover.append({"label": curve.label, "colour": colour, "points": _hover_points(points, across, up)})
+        hover.append(
+            {"label": curve.label, "colour": colour, "points": _hover_points(points, curve.spread, across, up)}
+        )
     data = escape(json.dumps(hover, separators=(",", ":"), ensure_ascii=False), quote=True)
     body = "".join(parts)
-    legend = _legend([curve.label for curve in curves]) if len(curves) > 1 else ""
+    is_clear = len(curves) == 1 and not curves[0].spread
+    legend = "" if is_clear else _legend(curves)
     return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" data-curves="{data}" '
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" data-curves="{data}" '
         f'data-x="{escape(x_label)}">{body}</svg>{legend}'
     )
 
@@ -106,19 +114,30 @@ def _stretches(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[flo
         yield stretch
 
 
-def _hover_points(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> list[list[float | str]]:
+def _edges(curve: Curve) -> list[tuple[float, float]]:
+    """The outline of the band: its upper edge from left to right, then its lower edge back."""
+    band = list(zip(curve.points, curve.spread, strict=True)) if curve.spread else []
+    return [(x, y + std) for (x, y), std in band] + [(x, y - std) for (x, y), std in reversed(band)]
+
+
+def _hover_points(
+    points: Sequence[tuple[float, float]], spread: Sequence[float], across: Scale, up: Scale
+) -> list[list[float | str]]:
     """Coordinates and labels for the mouse pointer, about 200: fewer points than are drawn."""
     every = max(1, len(points) // 200)
+    stds = [f" ± {format_number(std)}" for std in spread] or [""] * len(points)
     return [
-        [round(across(x), 1), round(up(y), 1), format_number(x), format_number(y)]
-        for x, y in points[::every]
+        [round(across(x), 1), round(up(y), 1), format_number(x), format_number(y) + std]
+        for (x, y), std in list(zip(points, stds, strict=True))[::every]
         if math.isfinite(y)
     ]
 
 
-def _legend(labels: Sequence[str]) -> str:
+def _legend(curves: Sequence[Curve]) -> str:
     items = "".join(
-        f'<span><i class="c{index % COLOURS}"></i>{escape(label)}</span>' for index, label in enumerate(labels)
+        f'<span><i class="c{index % COLOURS}"></i>{escape(curve.label)}</span>'
+        for index, curve in enumerate(curves)
+        if curve.points
     )
     return f'<p class="legend">{items}</p>'
 
@@ -184,4 +203,7 @@ def lesson_chart(lessons: Sequence[Lesson], last_step: float) -> str:
             f'<text class="tick" x="{end + 6:.1f}" y="{top + 8}" dy="0.32em">'
             f"{success}{' ✓' if lesson.graduated is not None else ''}</text>"
         )
-    return f'<svg class="lessons" viewBox="0 0 {WIDE} {height}" role="img">{"".join(parts)}</svg>'
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="lessons">'
+        f'<svg class="lessons" viewBox="0 0 {WIDE} {height}" role="img">{"".join(parts)}</svg></div>'
+    )

@@ -1,11 +1,10 @@
-"""Writes the report of a run as one self-contained HTML file, from the run's folder alone."""
+"""The page of a run: written as one self-contained HTML file, and shown live by `hookline serve`."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -13,52 +12,69 @@ from urllib.parse import quote
 
 from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact, redact_text
-from hookline_metrics.durations import format_age, format_duration
+from hookline_metrics.durations import format_age, format_duration, format_time
 from hookline_metrics.headline import headline
 from hookline_metrics.report.scales import format_number
 from hookline_metrics.report.sections import sections
 from hookline_metrics.run_reader import RunReader
 
-__all__ = ["write_report"]
+__all__ = ["asset", "document", "run_page", "state_badge", "write_report"]
 
 
 def write_report(folder: Path, output: Path) -> None:
     """Write the report of the run in `folder`. The file is replaced atomically."""
+
+    def relative_link(replay: Path) -> str:
+        # It breaks if the report is moved.
+        return quote(os.path.relpath(replay, output.parent).replace(os.sep, "/"), errors="surrogateescape")
+
     with RunReader(folder) as run:
-        page = _page(run, output)
-    write_atomically(output, page)
+        content = run_page(run, relative_link)
+    style, script = f"<style>\n{asset('page.css')}</style>", f"<script>\n{asset('page.js')}</script>"
+    write_atomically(output, document(folder.resolve().name, content, head=style, foot=script))
 
 
-def _page(run: RunReader, output: Path) -> str:
-    name = run.folder.resolve().name
-    body = "\n".join([_header(run, name), *_body(run, output)])
-    return (
+def document(title: str, content: str, *, head: str, foot: str, navigation: str = "") -> bytes:
+    """A whole HTML document."""
+    page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(name)} · Hookline</title>\n<style>\n{_file('page.css')}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n<script>\n{_file('page.js')}</script>\n</body>\n</html>\n"
+        f"<title>{escape(title)} · Hookline</title>\n{head}\n</head>\n"
+        f"<body>\n{navigation}<main>\n{content}\n</main>\n{foot}\n</body>\n</html>\n"
     )
+    return page.encode(errors="replace")  # a text may have a lone surrogate
 
 
-def _file(name: str) -> str:
+def asset(name: str) -> str:
+    """A style sheet or script of the page."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _header(run: RunReader, name: str) -> str:
+def run_page(run: RunReader, replay_link: Callable[[Path], str]) -> str:
+    """All that there is to see of a run.
+
+    :param replay_link: the URL of a file in `replays/`.
+    """
+    return "\n".join([_header(run), *_body(run, replay_link)])
+
+
+def state_badge(state: str) -> str:
+    return f'<span class="state {state}">{state}</span>'
+
+
+def _header(run: RunReader) -> str:
     facts = []
-    task = run.config.get("task")
-    if isinstance(task, str):
-        facts.append(f"task {escape(task)}")
+    if run.task is not None:
+        facts.append(f"task {escape(run.task)}")
     if run.started is not None and run.updated is not None:
-        began = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
-        facts += [f"began {began}", f"took {format_duration(run.updated - run.started)}"]
+        facts += [f"began {format_time(run.started)}", f"took {format_duration(run.updated - run.started)}"]
     if run.state in ("running", "stopped") and run.heartbeat_age is not None:
         facts.append(f"last heartbeat {format_age(run.heartbeat_age)} before this report")
     message = ""
     if run.state == "failed" and run.status and run.status.get("message"):
         message = f'<p class="message">{escape(redact_text(str(run.status["message"])))}</p>'
     return (
-        f'<header><h1>{escape(name)} <span class="state {run.state}">{run.state}</span></h1>'
+        f'<header id="header"><h1>{escape(run.folder.resolve().name)} {state_badge(run.state)}</h1>'
         f"<p>{' · '.join(facts)}</p>{message}{_tiles(run)}</header>"
     )
 
@@ -73,34 +89,36 @@ def _tiles(run: RunReader) -> str:
     return f'<div class="tiles">{"".join(cells)}</div>'
 
 
-def _body(run: RunReader, output: Path) -> Iterator[str]:
+def _body(run: RunReader, replay_link: Callable[[Path], str]) -> Iterator[str]:
     for title, cards in sections(run):
-        yield f'<section><h2>{escape(title)}</h2><div class="cards">{"".join(cards)}</div></section>'
-    yield from _replays(run.folder, output)
-    yield _final_numbers(run)
+        own_id = title.lower().replace(" ", "-")
+        yield f'<section id="{own_id}"><h2>{escape(title)}</h2><div class="cards">{"".join(cards)}</div></section>'
+    yield from _replays(run.folder, replay_link)
+    yield _latest_numbers(run)
     if run.config:
         # Hookline writes config.json without secrets, but another program may have written this one.
         config = json.dumps(redact(run.config), indent=2, ensure_ascii=False)
-        yield f"<section><details><summary>Configuration</summary><pre>{escape(config)}</pre></details></section>"
+        yield _closed("config", "Configuration", f'<pre tabindex="0">{escape(config)}</pre>')
 
 
-def _replays(folder: Path, output: Path) -> Iterator[str]:
-    """Relative links to the replays. They break if the report is moved."""
+def _closed(own_id: str, title: str, content: str) -> str:
+    return f'<section id="{own_id}"><details><summary>{title}</summary>{content}</details></section>'
+
+
+def _replays(folder: Path, replay_link: Callable[[Path], str]) -> Iterator[str]:
     replays = sorted(path for path in (folder / "replays").rglob("*") if path.is_file())
     if replays:
         links = "".join(
-            f'<li><a href="{quote(os.path.relpath(path, output.parent).replace(os.sep, "/"))}">'
-            f"{escape(str(path.relative_to(folder / 'replays')))}</a></li>"
+            f'<li><a href="{replay_link(path)}">{escape(str(path.relative_to(folder / "replays")))}</a></li>'
             for path in replays
         )
-        yield f"<section><details><summary>Replays ({len(replays)})</summary><ul>{links}</ul></details></section>"
+        yield _closed("replays", f"Replays ({len(replays)})", f"<ul>{links}</ul>")
 
 
-def _final_numbers(run: RunReader) -> str:
+def _latest_numbers(run: RunReader) -> str:
     rows = []
     for name in run.names:
         value = run.last(name)
         shown = "" if value is None else format_number(value)
         rows.append(f"<tr><td>{escape(name)}</td><td>{shown}</td></tr>")
-    table = f"<table><tbody>{''.join(rows)}</tbody></table>"
-    return f"<section><details><summary>Final numbers ({len(rows)})</summary>{table}</details></section>"
+    return _closed("numbers", f"Latest numbers ({len(rows)})", f"<table><tbody>{''.join(rows)}</tbody></table>")

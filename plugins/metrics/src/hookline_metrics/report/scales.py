@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from statistics import fmean
+from typing import Final
 
-__all__ = ["Scale", "decimate", "format_number", "smooth", "ticks"]
+__all__ = ["Scale", "column_means", "decimate", "format_number", "smooth", "ticks"]
 
 Point = tuple[float, float]
+
+MAX_SMOOTHED: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -68,37 +74,48 @@ def decimate(points: Sequence[Point], columns: int) -> list[Point]:
     """
     if len(points) <= 2 * columns:
         return list(points)
-    first, last = points[0][0], points[-1][0]
-    width = (last - first) / columns or 1.0
     kept: list[Point] = []
-    column: list[Point] = []
-    number = 0
-    for point in points:
-        place = min(int((point[0] - first) / width), columns - 1)
-        if place != number and column:
-            kept += _extremes(column)
-            column = []
-        number = place
-        column.append(point)
-    return kept + _extremes(column)
+    for xs, ys in _columns(points, columns):
+        finite = ys if math.isfinite(sum(ys)) else [y for y in ys if math.isfinite(y)]
+        if not finite:
+            kept.append((xs[0], ys[0]))
+            continue
+        low, high = min(finite), max(finite)
+        kept += sorted({(xs[ys.index(low)], low), (xs[ys.index(high)], high)})
+    return kept
 
 
-def _extremes(column: Sequence[Point]) -> list[Point]:
-    finite = [point for point in column if math.isfinite(point[1])]
-    if not finite:
-        return [column[0]]
-    low, high = min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])
-    return [low] if low == high else sorted((low, high))
+def column_means(points: Sequence[Point], columns: int) -> list[Point]:
+    """The mean of the points in each column, for a curve with more points than that. All must be finite."""
+    if len(points) <= columns:
+        return list(points)
+    return [(fmean(xs), fmean(ys)) for xs, ys in _columns(points, columns)]
+
+
+def _columns(points: Sequence[Point], columns: int) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
+    """The points in columns of equal width, left to right, without empty ones. By slices, as curves may be long."""
+    ordered = sorted(points, key=itemgetter(0))
+    xs, ys = list(map(itemgetter(0), ordered)), list(map(itemgetter(1), ordered))
+    width = (xs[-1] - xs[0]) / columns or 1.0
+    start = 0
+    for column in range(1, columns + 1):
+        end = len(xs) if column == columns else bisect_left(xs, xs[0] + column * width, start)
+        if end > start:
+            yield xs[start:end], ys[start:end]
+        start = end
 
 
 def smooth(points: Sequence[Point]) -> list[Point]:
-    """An exponential moving average over a fortieth of the points, 50 at most. Skips values that are not finite."""
-    weight = 1 - 1 / min(50.0, max(2.0, len(points) / 40))
+    """An exponential moving average over a fortieth of the points, 50 at most. Skips values that are not finite.
+
+    A very long curve is averaged in columns first.
+    """
+    finite = column_means([point for point in points if math.isfinite(point[1])], MAX_SMOOTHED)
+    weight = 1 - 1 / min(50.0, max(2.0, len(finite) / 40))
     smoothed: list[Point] = []
     average = correction = 0.0  # the correction removes the bias of the first values towards zero, as in Adam
-    for x, y in points:
-        if math.isfinite(y):
-            average = weight * average + (1 - weight) * y
-            correction = weight * correction + (1 - weight)
-            smoothed.append((x, average / correction))
+    for x, y in finite:
+        average = weight * average + (1 - weight) * y
+        correction = weight * correction + (1 - weight)
+        smoothed.append((x, average / correction))
     return smoothed

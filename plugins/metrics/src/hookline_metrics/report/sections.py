@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
 
+from hookline_hookspecs.redaction import redact
 from hookline_metrics.headline import LOSSES, REWARDS, VALIDATION_LOSSES, lesson_scores
 from hookline_metrics.phase_timer import PHASES
+from hookline_metrics.plugin_failures import read_failures
 from hookline_metrics.report.charts import Curve, Lesson, lesson_chart, line_chart, share_bar
 from hookline_metrics.report.scales import format_number
+from hookline_metrics.report.transcripts import transcripts
 from hookline_metrics.run_reader import RunReader, Series
 
 __all__ = ["sections"]
@@ -24,6 +27,8 @@ def sections(run: RunReader) -> Iterator[Section]:
         ("Learning", _learning(run, shown)),
         ("Lessons", _lessons(run, shown)),
         ("Reward quality", _reward_quality(run, shown)),
+        ("Newest episodes", transcripts(run.folder)),
+        ("Failures of plugins", _failures(run)),
         ("Time", _time(run, shown)),
         ("Gradients", _gradients(run, shown)),
         ("System", _system(run, shown)),
@@ -116,6 +121,18 @@ def _reward_quality(run: RunReader, shown: set[str]) -> Iterator[str]:
         yield card("Failure rate per verifier", line_chart(curves))
     if constant:
         yield card("Constant", f"<table><tbody>{''.join(constant)}</tbody></table>")
+
+
+def _failures(run: RunReader) -> Iterator[str]:
+    rows = []
+    for failure in redact(read_failures(run.folder), by_names=False):
+        cells = ["" if failure.get(key) is None else str(failure[key]) for key in ("plugin", "event", "what", "times")]
+        rows.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
+    if rows:
+        heading = "<thead><tr><th>plugin</th><th>event</th><th>what happened</th><th>times</th></tr></thead>"
+        yield card(
+            "Failed, dropped or quarantined", f"<table>{heading}<tbody>{''.join(rows)}</tbody></table>", wide=True
+        )
 
 
 def _time(run: RunReader, shown: set[str]) -> Iterator[str]:

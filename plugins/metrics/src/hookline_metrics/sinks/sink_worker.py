@@ -10,14 +10,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
+from hookline_hookspecs import CheckpointRecord, ReplayRecord
 from hookline_hookspecs.errors import describe_error
+from hookline_hookspecs.sinks import Report, Samples, Sink, SinkUnavailableError
 from hookline_metrics.scalars import as_scalar
-from hookline_metrics.sinks.sink import Report, Sink, SinkUnavailableError
+from hookline_metrics.sinks.windows import Condenser
 
-__all__ = ["FLUSH_SECONDS", "SinkWorker"]
+__all__ = ["FLUSH_SECONDS", "Item", "SinkWorker"]
 
 logger = logging.getLogger("hookline.metrics")
 
@@ -26,6 +28,11 @@ FLUSH_SECONDS: Final = 0.5
 
 CAPACITY: Final = 50_000
 """Reports that are queued while a sink hangs, some tens of megabytes. Further ones are dropped and counted."""
+
+MAX_ITEMS: Final = 100
+"""Samples, replays and checkpoints that are queued while a sink hangs. Further ones are dropped."""
+
+Item: TypeAlias = Samples | ReplayRecord | CheckpointRecord
 
 FLOAT: Final = frozenset({float})
 MAX_STEP: Final = 2**63 - 1
@@ -52,10 +59,12 @@ class SinkWorker:
     """Writes reports to a sink on its own thread.
 
     :param open_sink: opens the sink, on that thread.
+    :param every_report: pass on every report, however fast they come.
     """
 
-    def __init__(self, name: str, open_sink: Callable[[], Sink]) -> None:
+    def __init__(self, name: str, open_sink: Callable[[], Sink], *, every_report: bool = False) -> None:
         self.name = name
+        self._condense: Callable[[Sequence[Report]], Sequence[Report]] = list if every_report else Condenser().condense
         self.lost = 0
         """How many reports were dropped."""
         self.error: Exception | None = None
@@ -67,6 +76,8 @@ class SinkWorker:
         self._held_step: int | None = None
         self._is_unavailable = False
         self._logged: set[str] = set()
+        self._items: deque[Item] = deque()
+        self._lost_items = 0
         self._flushes: deque[Flush] = deque()
         self._is_ending = False
         self._wake = threading.Event()
@@ -82,6 +93,13 @@ class SinkWorker:
             self._waiting.append(Report(step, epoch, numbers, now))
         else:
             self.lost += 1
+
+    def put_item(self, item: Item) -> None:
+        """Queue samples, a replay or a checkpoint. Never blocks."""
+        if len(self._items) < MAX_ITEMS and not self._is_unavailable:
+            self._items.append(item)
+        else:
+            self._lost_items += 1
 
     def flush(self) -> Flush:
         """Request that all queued reports are written now. Never blocks."""
@@ -105,9 +123,9 @@ class SinkWorker:
         return not self._thread.is_alive()
 
     @property
-    def is_open(self) -> bool:
-        """Whether the sink was opened and is not closed yet."""
-        return self._sink is not None and self._thread.is_alive()
+    def is_busy(self) -> bool:
+        """Whether the sink is being opened, written to or closed, and has had no error since it last worked."""
+        return self._thread.is_alive() and self.error is None
 
     @property
     def unwritten(self) -> int:
@@ -124,8 +142,12 @@ class SinkWorker:
             self._wake.clear()
             is_last = self._is_ending  # read before writing, so that all reports before the end are written
             self._write_all(hold_back=not is_last)
+            self._pass_items()
         if self._sink is not None:
             self._attempt(self._sink.close)
+        lost = self._lost_items + len(self._items)
+        if lost and not self._is_unavailable:
+            logger.warning("samples, replays and checkpoints not stored in %s: %d", self.name, lost)
         self._finish(self._flushes, is_written=self.unwritten == 0)
 
     def _opened(self) -> Sink:
@@ -146,6 +168,18 @@ class SinkWorker:
             self._unwritten = []
         self._finish(flushes, is_written=has_all and not self._unwritten)
 
+    def _pass_items(self) -> None:
+        while self._items and not self._is_unavailable and self._attempt(self._opened):
+            item = self._items.popleft()
+            try:
+                _pass_item(self._opened(), item)
+            except (SinkUnavailableError, ImportError) as error:
+                self._give_up(error)
+            except Exception as error:
+                self._lost_items += 1
+                what = f"{type(item).__name__} of step {item.step}"
+                logger.warning("%s was not stored in %s: %s", what, self.name, describe_error(error))
+
     def _finish(self, flushes: Iterable[Flush], *, is_written: bool) -> None:
         for flush in flushes:
             flush.finish(is_written)
@@ -160,6 +194,7 @@ class SinkWorker:
                 self._held_step = newest
                 while count and waiting[count - 1][0] == newest:
                     count -= 1
+        taken = []
         for _ in range(count):
             report = waiting.popleft()
             # Nearly all reports need no conversion. Work for each number holds the GIL and so delays training.
@@ -172,7 +207,8 @@ class SinkWorker:
                 if converted is None:
                     continue
                 report = converted
-            self._unwritten.append(report)
+            taken.append(report)
+        self._unwritten.extend(self._condense(taken))
 
     def _converted(self, report: Report) -> Report | None:
         step = _as_step(report.step)
@@ -195,9 +231,8 @@ class SinkWorker:
     def _attempt(self, act: Callable[[], object]) -> bool:
         try:
             act()
-        except SinkUnavailableError as error:
-            self.error, self._is_unavailable = error, True
-            logger.warning("metrics are not written to %s: %s", self.name, error)
+        except (SinkUnavailableError, ImportError) as error:
+            self._give_up(error)
             return False
         except Exception as error:
             if self.error is None:
@@ -207,10 +242,25 @@ class SinkWorker:
         self.error = None
         return True
 
+    def _give_up(self, error: Exception) -> None:
+        self.error, self._is_unavailable = error, True
+        message = error if isinstance(error, SinkUnavailableError) else describe_error(error)
+        logger.warning("metrics are not written to %s: %s", self.name, message)
+
     def _log_once(self, message: str) -> None:
         if message not in self._logged:
             self._logged.add(message)
             logger.info(message)
+
+
+def _pass_item(sink: Sink, item: Item) -> None:
+    match item:
+        case Samples():
+            sink.write_samples(item.redacted())
+        case ReplayRecord():
+            sink.write_replay(item)
+        case CheckpointRecord():
+            sink.write_checkpoint(item)
 
 
 def _as_step(value: Any) -> int | None:

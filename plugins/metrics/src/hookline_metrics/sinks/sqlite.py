@@ -1,10 +1,14 @@
 """The stats database: `stats.sqlite` in the run's folder.
 
-    metrics(step INTEGER, epoch INTEGER, name TEXT, value REAL, time REAL)
+    metrics(step INTEGER, epoch INTEGER, name TEXT, value REAL, time REAL, low REAL, high REAL, count INTEGER)
 
 One row for each metric of each report. `step` is the gradient step, `epoch` the epoch (NULL before the first), `time`
 when it was recorded, in seconds since 1970. A NaN is stored as NULL, since SQLite has no NaN. An infinity is stored as
 such, so use `WHERE abs(value) < 9e999` to average.
+
+Metrics that are reported more than 50 times a second have, after the first thousand, one row for each half second:
+`value` is their mean, `low` and `high` are the extremes, `count` is the number of reports, and `step` the last of them.
+In all other rows these three are NULL. `steps = "all"` in the plugin's options writes a row for each report.
 
 The database has a write-ahead log. Readers and the writer never wait for each other, and what was committed before a
 kill is still there after it. All reports of a step are in one transaction, unless some come much later. There is an
@@ -26,27 +30,29 @@ step. `hookline_metrics.run_reader` does that.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Sequence, ValuesView
 from contextlib import closing
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_metrics.sinks.sink import DATABASE, SAVED, Report, Run
+from hookline_hookspecs.sinks import Report, Run, Sink
+from hookline_metrics.sinks import DATABASE, SAVED
 
 __all__ = ["SQLiteSink", "rewind"]
 
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS metrics"
-    "(step INTEGER NOT NULL, epoch INTEGER, name TEXT NOT NULL, value REAL, time REAL NOT NULL)",
+    "(step INTEGER NOT NULL, epoch INTEGER, name TEXT NOT NULL, value REAL, time REAL NOT NULL,"
+    " low REAL, high REAL, count INTEGER)",
     "CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics(name, step)",
 )
 
-MAX_ROWS: Final = 6000
-"""Rows in one INSERT statement. SQLite allows 32766 values, and a row has five."""
+MAX_ROWS: Final = 4000
+"""Rows in one INSERT statement. SQLite allows 32766 values, and a row has eight."""
 
 
-class SQLiteSink:
+class SQLiteSink(Sink):
     """Writes reports as rows, in one transaction for each call of `write`."""
 
     def __init__(self, run: Run) -> None:
@@ -56,15 +62,17 @@ class SQLiteSink:
     def write(self, reports: Sequence[Report]) -> None:
         """Add all rows of these reports, or none."""
         values: list[Any] = []
-        for step, epoch, numbers, time in reports:
-            columns = repeat(step), repeat(epoch), numbers, numbers.values(), repeat(time)
+        for step, epoch, numbers, time, window in reports:
+            columns = [repeat(step), repeat(epoch), numbers, numbers.values(), repeat(time)]
+            spread = (None, None, None) if window is None else (window.low.values(), window.high.values(), window.count)
+            columns += [own if isinstance(own, ValuesView) else repeat(own) for own in spread]
             values.extend(chain.from_iterable(zip(*columns, strict=False)))
         with self._connection as connection:
             # sqlite3 releases the GIL for each statement and then waits to get it back from the training thread. So
             # one statement with many rows is faster than many statements, although it has to be compiled each time.
-            for start in range(0, len(values), 5 * MAX_ROWS):
-                part = values[start : start + 5 * MAX_ROWS]
-                rows = ",".join(["(?,?,?,?,?)"] * (len(part) // 5))
+            for start in range(0, len(values), 8 * MAX_ROWS):
+                part = values[start : start + 8 * MAX_ROWS]
+                rows = ",".join(["(?,?,?,?,?,?,?,?)"] * (len(part) // 8))
                 connection.execute(f"INSERT INTO metrics VALUES {rows}", part)
 
     def close(self) -> None:

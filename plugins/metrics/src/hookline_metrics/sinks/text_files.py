@@ -15,14 +15,14 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from hookline_metrics.sinks.sink import Report, Run
+from hookline_hookspecs.sinks import Report, Run, Sink
 
 __all__ = ["CSVSink", "JSONLinesSink"]
 
 COLUMNS: Final = ("step", "epoch", "name", "value", "time")
 
 
-class CSVSink:
+class CSVSink(Sink):
     """Writes a row for each metric."""
 
     def __init__(self, run: Run) -> None:
@@ -44,7 +44,7 @@ class CSVSink:
         self._file.close()
 
 
-class JSONLinesSink:
+class JSONLinesSink(Sink):
     """Writes a line for each report."""
 
     def __init__(self, run: Run) -> None:
@@ -53,9 +53,10 @@ class JSONLinesSink:
 
     def write(self, reports: Sequence[Report]) -> None:
         lines = []
-        for step, epoch, numbers, time in reports:
+        for step, epoch, numbers, time, window in reports:
             finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-            lines.append(json.dumps({"step": step, "epoch": epoch, "time": time, "numbers": finite}) + "\n")
+            line = {"step": step, "epoch": epoch, "time": time, "numbers": finite}
+            lines.append(json.dumps(line if window is None else {**line, "count": window.count}) + "\n")
         self._file.writelines(lines)
         self._file.flush()
 
