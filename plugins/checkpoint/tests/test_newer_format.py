@@ -16,12 +16,12 @@ Register = Callable[..., Checkpoint]
 Run = Callable[..., TrainerState]
 
 NEEDED = (
-    r"epoch-0000{epoch}: it has format version 3, and this hookline-checkpoint reads up to version 2\. "
+    r"epoch-0000{epoch}: it has format version 4, and this hookline-checkpoint reads up to version 3\. "
     r"Nothing was changed\. Upgrade with pip install -U hookline-checkpoint"
 )
 
 
-def make_newer(path: Path, version: Any = 3) -> None:
+def make_newer(path: Path, version: Any = 4) -> None:
     manifest = json.loads((path / "manifest.json").read_bytes())
     (path / "manifest.json").write_text(json.dumps({**manifest, "version": version}))
 
@@ -54,5 +54,5 @@ def test_nor_is_it_passed_over_for_an_older_one_by_a_reader_without_a_run(
 ) -> None:
     make_newer(folder / "epoch-000020")
     checkpoint()
-    with pytest.raises(NewerFormatError, match="format version 3"):
+    with pytest.raises(NewerFormatError, match="format version 4"):
         hookline_manager.emit.restore_training_run(state=run(resume=True))

@@ -315,7 +315,7 @@ def test_two_that_would_save_the_same_run_are_an_error(
         hookline_manager.emit.on_new_training_run(state=run())
 
 
-def test_a_hook_that_nobody_gave_events_says_how_to_add_it(run: Run, tmp_path: Path) -> None:
+def test_a_hook_without_events_says_how_to_add_it(run: Run, tmp_path: Path) -> None:
     hook = CheckpointHook(CheckpointManager(tmp_path), 5, 0)
     with pytest.raises(CheckpointError, match=r"this CheckpointHook cannot emit events: add it with trainer.add_hook"):
         hook.on_training_start(run())

@@ -107,9 +107,9 @@ def test_a_missing_file_makes_a_checkpoint_invalid(folder: Path, name: str) -> N
         (b"[" * 50_000, "manifest.json is not JSON"),
         (b" " * 200_000, "manifest.json has 200000 bytes, more than 100000"),
         (b"[]", "is not the manifest of a checkpoint"),
-        (b'{"format": "hookline-checkpoint", "version": 0}', "version is 0, this release reads 2"),
-        (b'{"format": "hookline-checkpoint", "version": "2"}', "version is '2', this release reads 2"),
-        (b'{"format": "hookline-checkpoint", "version": 1}', "does not give the size and hash of policy.safetensors"),
+        (b'{"format": "hookline-checkpoint", "version": 0}', "version is 0, this release reads 3"),
+        (b'{"format": "hookline-checkpoint", "version": "2"}', "version is '2', this release reads 3"),
+        (b'{"format": "hookline-checkpoint", "version": 1}', "does not give the size and hash of state.json"),
     ],
 )
 def test_a_manifest_that_says_something_else_makes_a_checkpoint_invalid(

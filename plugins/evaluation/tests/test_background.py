@@ -45,7 +45,7 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], se
                 command = (folder / "cmdline").read_bytes() if folder.name.isdecimal() else b""
             except OSError:  # it has ended meanwhile
                 continue
-            if b"out_of_process.child_main\0" in command and bytes(tmp_path) in command:
+            if b"out_of_process.child_process\0" in command and bytes(tmp_path) in command:
                 found.add(int(folder.name))
         return found
 

@@ -211,7 +211,7 @@ def test_the_scores_are_in_the_state_before_others_are_told(
     assert told["state"].eval_scores == {"addition": 0.5, "subtraction": 1.0}
 
 
-def test_it_says_once_that_nobody_answers_and_tells_no_scores(
+def test_it_says_once_that_there_is_no_answer_and_tells_no_scores(
     evaluation: Callable[..., Evaluation],
     hookline_manager: PluginManager,
     hookline_events: EventRecorder,

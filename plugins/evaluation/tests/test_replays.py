@@ -10,7 +10,6 @@ import re
 import struct
 import zlib
 from array import array
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,9 @@ from typing import Any
 import numpy
 import pytest
 
-from hookline.plugin_manager import PluginManager
-from hookline_evaluation import Evaluation
+from hookline_evaluation import EvaluationHook
 from hookline_evaluation.replays.page import replay_page
-from hookline_evaluation.replays.png import encode_png
-from hookline_evaluation.replays.records import episode_record, plain
+from hookline_evaluation.replays.records import encode_png, episode_record, plain
 from hookline_evaluation.replays.storage import write_replay
 from hookline_hookspecs import Episode, ReplayRecord, TrainerState, Turn
 
@@ -231,11 +228,8 @@ def test_a_replay_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -
     assert [json.loads(line)["response"] for line in before.splitlines()] == ["y"]
 
 
-def test_a_replay_is_uploaded_to_the_run_of_wandb(
-    evaluation: Callable[..., Evaluation],
-    hookline_manager: PluginManager,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_hook_adds_a_replay_to_the_run_of_wandb_that_another_hook_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
     for variable in [name for name in os.environ if name.startswith("WANDB_")]:
@@ -249,10 +243,8 @@ def test_a_replay_is_uploaded_to_the_run_of_wandb(
         monkeypatch.setattr(
             run, "log_artifact", lambda artifact, **own: logged.append((artifact, own)) or log_artifact(artifact, **own)
         )
-        evaluation()
         state = TrainerState(run_id="my run", run_dir=tmp_path)
-        state.shared["metrics"]["wandb_run"] = run
-        hookline_manager.emit.on_replay_saved(state=state, replay=ReplayRecord(path=path, episodes=1, step=7))
+        EvaluationHook(None, None).on_replay_saved(state, ReplayRecord(path=path, episodes=1, step=7), run)
     ((artifact, own),) = logged
     assert (artifact.name.split(":")[0], artifact.type, own["aliases"]) == (
         "replays-my-run",

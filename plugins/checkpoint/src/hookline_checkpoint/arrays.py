@@ -25,6 +25,7 @@ __all__ = [
     "ReusedBuffer",
     "StoredArray",
     "check_header",
+    "in_shards",
     "is_torch_tensor",
     "read_arrays",
     "size_of",
@@ -103,6 +104,20 @@ class ReusedBuffer:
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         return [struct.pack("<Q", len(text)) + text, self._memory[:size].data]
+
+
+def in_shards(arrays: Mapping[str, Any], largest: int) -> list[Arrays]:
+    """The arrays, in their order, divided among files of at most `largest` bytes. An array is never divided."""
+    shards: list[Arrays] = [{}]
+    size = 0
+    for name, array in arrays.items():
+        own = size_of({name: array})
+        if shards[-1] and size + own > largest:
+            shards.append({})
+            size = 0
+        shards[-1][name] = array
+        size += own
+    return shards
 
 
 def size_of(arrays: Mapping[str, Any]) -> int:

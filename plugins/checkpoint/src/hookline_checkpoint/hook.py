@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from hookline_checkpoint.errors import CheckpointError
-from hookline_checkpoint.events import CheckpointEvents
 from hookline_checkpoint.manager import CheckpointManager
+from hookline_checkpoint.plugin import CheckpointEvents
 from hookline_hookspecs import CheckpointRecord, Emit, TrainerHook, TrainerState, hookimpl
 
 __all__ = ["CheckpointHook"]

@@ -10,13 +10,12 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from hookline_checkpoint.config_differences import as_plain_data
 from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.layout import find_checkpoints
 from hookline_checkpoint.options import Options
 from hookline_checkpoint.reading import Loaded, newest_valid, refuse_newer_formats
-from hookline_checkpoint.restoring import restore, state_dict_of
+from hookline_checkpoint.restoring import as_plain_data, restore, state_dict_of
 from hookline_checkpoint.saver import Saver
 from hookline_checkpoint.uploads import Uploads
 from hookline_hookspecs import CheckpointRecord, TrainerState

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from hookline_checkpoint.arrays import check_header, read_arrays
+from hookline_checkpoint.arrays import StoredArray, check_header, read_arrays
 from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError, NewerFormatError
 from hookline_checkpoint.layout import (
@@ -20,12 +20,12 @@ from hookline_checkpoint.layout import (
     MANIFEST,
     OPTIMIZER,
     PLUGINS,
-    POLICY,
+    POLICY_INDEX,
     STATE,
     VERSION,
-    WITH_PLUGIN_ARRAYS,
     WITHOUT_PLUGIN_ARRAYS,
     find_checkpoints,
+    policy_files,
 )
 from hookline_checkpoint.tree import join_tree
 
@@ -34,7 +34,7 @@ __all__ = ["Loaded", "newest_valid", "read_checkpoint", "read_metrics", "refuse_
 MANIFEST_LIMIT: Final = 100_000
 """Largest size of a manifest in bytes. A real one has about five hundred."""
 STATE_LIMIT: Final = 2**30
-"""Largest size of a `state.json` in bytes. It has no arrays."""
+"""Largest size of a JSON file in bytes. It has no arrays."""
 MAX_COUNT: Final = 2**63 - 1
 """Largest value of a counter: a signed 64-bit integer."""
 
@@ -81,14 +81,32 @@ def read_checkpoint(path: Path) -> Loaded:
     """Read a checkpoint. Raises `InvalidCheckpointError` if it is not valid."""
     try:
         manifest, entries = _read_entries(path)
-        names = [POLICY, OPTIMIZER, STATE, *([PLUGINS] if PLUGINS in entries else [])]
-        files = {name: _read_verified(path / name, entries) for name in names}
-        size = len(manifest) + sum(map(len, files.values()))
-        return Loaded(path, _parse(files), size, hashlib.sha256(manifest).hexdigest())
+        verified = _Verified(path, entries)
+        contents = _parse(verified)
+        return Loaded(path, contents, len(manifest) + verified.size, hashlib.sha256(manifest).hexdigest())
     except (InvalidCheckpointError, MemoryError) as error:
         named = InvalidCheckpointError(f"{path}: {error or 'there is not enough memory to read it'}")
         named.path = path
         raise named from error
+
+
+class _Verified:
+    """The files of a checkpoint. Each is checked when it is read, and is kept in memory no longer than its arrays."""
+
+    def __init__(self, path: Path, entries: dict[str, Any]) -> None:
+        self._path = path
+        self.entries = entries
+        self.size = 0
+        """The bytes that were read."""
+
+    def read(self, name: str) -> bytes:
+        data = _read_verified(self._path / name, self.entries)
+        self.size += len(data)
+        return data
+
+    def arrays(self, *names: str) -> dict[str, StoredArray]:
+        """The arrays of all these files, by name."""
+        return {name: array for file in names for name, array in read_arrays(self.read(file)).items()}
 
 
 def read_metrics(path: Path) -> dict[str, float]:
@@ -105,7 +123,7 @@ def _read_verified(path: Path, entries: dict[str, Any]) -> bytes:
     name = path.name
     match entries.get(name):
         case {"size": int(size), "sha256": str(sha256)}:
-            data = _read_file(path, size, limit=STATE_LIMIT if name == STATE else None)
+            data = _read_file(path, size, limit=STATE_LIMIT if name.endswith(".json") else None)
             if hashlib.sha256(data).hexdigest() != sha256:
                 raise InvalidCheckpointError(f"{name} is damaged: its hash is not the one in the manifest")
             return data
@@ -159,7 +177,7 @@ def _parse_manifest(data: bytes) -> dict[str, Any]:
             f"it has format version {version}, and this hookline-checkpoint reads up to version {VERSION}. Nothing was "
             "changed. Upgrade with pip install -U hookline-checkpoint, or give the run another folder"
         )
-    if version not in (WITHOUT_PLUGIN_ARRAYS, WITH_PLUGIN_ARRAYS):
+    if type(version) is not int or version < WITHOUT_PLUGIN_ARRAYS:
         raise InvalidCheckpointError(f"its format version is {version!r}, this release reads {VERSION}")
     entries = manifest.get("files")
     return entries if isinstance(entries, dict) else {}
@@ -176,25 +194,29 @@ def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not valid in JSON")
 
 
-def _parse(files: dict[str, bytes]) -> Contents:
-    state = _parse_json(files[STATE], STATE)
+def _parse(files: _Verified) -> Contents:
+    state = _parse_json(files.read(STATE), STATE)
+    policy = files.arrays(*policy_files(files.entries))
+    if POLICY_INDEX in files.entries:
+        files.read(POLICY_INDEX)
+    optimizer = files.arrays(OPTIMIZER)
+    of_plugins = files.arrays(PLUGINS) if PLUGINS in files.entries else {}
     try:
         return Contents(
             run_id=str(state["run_id"]),
             **{name: _counter(state["counters"][name]) for name in ("epoch", "step", "agent_step")},
             metrics={str(name): _score(score) for name, score in state["metrics"].items()},
             config=dict(state["config"]),
-            policy=join_tree(state["policy"], read_arrays(files[POLICY])),
-            optimizer=join_tree(state["optimizer"], read_arrays(files[OPTIMIZER])),
-            plugins=_join_plugins(state, files),
+            policy=join_tree(state["policy"], policy),
+            optimizer=join_tree(state["optimizer"], optimizer),
+            plugins=_join_plugins(state, of_plugins),
         )
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InvalidCheckpointError(f"{STATE} is not the state of a checkpoint: {error!r}") from error
 
 
-def _join_plugins(state: dict[str, Any], files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+def _join_plugins(state: dict[str, Any], arrays: dict[str, StoredArray]) -> dict[str, dict[str, Any]]:
     """What plugins saved, by plugin name."""
-    arrays = read_arrays(files[PLUGINS]) if PLUGINS in files else {}
     described = state.get("plugins_with_arrays", ())
     return {
         str(plugin): dict(join_tree(saved, arrays) if plugin in described else saved)

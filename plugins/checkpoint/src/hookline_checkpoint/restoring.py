@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
 
-from hookline_checkpoint.config_differences import config_differences
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.reading import Loaded
 from hookline_checkpoint.tree import split_tree
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.errors import error_message
 
-__all__ = ["Part", "restore", "state_dict_of"]
+__all__ = ["Part", "as_plain_data", "restore", "state_dict_of"]
 
 logger = logging.getLogger("hookline.checkpoint")
 
 Part = Literal["policy", "optimizer"]
+
+ABSENT: Final = "absent"
+
+IRRELEVANT: Final = ("trainer.run_dir", "trainer.resume", "trainer.task")
+"""Keys that may differ: the run's folder may have been moved, and the first start did not resume. The task is compared
+by another key."""
 
 
 def restore(state: TrainerState, loaded: Loaded) -> None:
@@ -33,7 +39,7 @@ def restore(state: TrainerState, loaded: Loaded) -> None:
 
 
 def _compare_configs(state: TrainerState, loaded: Loaded) -> None:
-    differences = config_differences(loaded.contents.config, state.config)
+    differences = _config_differences(loaded.contents.config, state.config)
     before, now = differences.get("task", ("", ""))
     # A task's name may contain the path of its file, which may have been moved with the run.
     if before.rpartition("/")[2] != now.rpartition("/")[2]:
@@ -44,6 +50,31 @@ def _compare_configs(state: TrainerState, loaded: Loaded) -> None:
     if differences:
         shown = "; ".join(f"{key} was {before}, is {now}" for key, (before, now) in differences.items())
         logger.warning("the run resumes from %s with a different config: %s", loaded.path, shown)
+
+
+def as_plain_data(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as strict JSON data. Values that JSON does not have become text."""
+    plain: dict[str, Any] = json.loads(json.dumps(config, default=repr), parse_constant=str)
+    return plain
+
+
+def _config_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Each key that differs, as a path, with its value in the checkpoint and in the run."""
+    before, now = dict(_leaves(saved)), dict(_leaves(as_plain_data(current)))
+    return {
+        key: (before.get(key, ABSENT), now.get(key, ABSENT))
+        for key in sorted(before.keys() | now.keys())
+        if key not in IRRELEVANT and before.get(key, ABSENT) != now.get(key, ABSENT)
+    }
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Each value that is not a mapping, as JSON, with its path."""
+    if isinstance(value, Mapping) and (value or not path):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    else:
+        yield ".".join(path), json.dumps(value)
 
 
 def _load(part: Part, target: Any, saved: Any, loaded: Loaded) -> None:

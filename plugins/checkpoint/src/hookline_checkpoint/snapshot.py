@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from hookline_checkpoint.arrays import Arrays, ReusedBuffer, size_of
+from hookline_checkpoint.arrays import Arrays, ReusedBuffer, in_shards, size_of
 from hookline_checkpoint.contents import Contents
 from hookline_checkpoint.errors import CheckpointError
-from hookline_checkpoint.layout import OPTIMIZER, PLUGINS, POLICY, STATE
+from hookline_checkpoint.layout import OPTIMIZER, PLUGINS, POLICY, POLICY_INDEX, STATE, name_of_shard
 from hookline_checkpoint.tree import holds_arrays, split_tree
 from hookline_hookspecs.redaction import redact, redact_text
 
 __all__ = ["Snapshot", "SnapshotBuffers"]
 
 logger = logging.getLogger("hookline.checkpoint")
+
+LARGEST_SHARD: Final = 5 * 10**9
+"""Largest size in bytes of the arrays in one file of the policy."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +39,18 @@ class SnapshotBuffers:
     """The memory that all snapshots reuse."""
 
     def __init__(self) -> None:
-        self._policy = ReusedBuffer()
-        self._optimizer = ReusedBuffer()
-        self._plugins = ReusedBuffer()
+        self._of_file: defaultdict[str, ReusedBuffer] = defaultdict(ReusedBuffer)
         self._warned: set[str] = set()
         """Plugins that were warned about a secret in their state."""
 
     def reserve(self, policy: Any, optimizer: Any) -> Callable[[], None]:
         """Measure the memory that these need. Returns a function that allocates it, on any thread."""
-        sizes = [size_of(split_tree(part, "it")[0]) for part in (policy, optimizer)]
+        arrays = {**_policy_shards(split_tree(policy, "it")[0]), OPTIMIZER: split_tree(optimizer, "it")[0]}
+        sizes = {name: size_of(own) for name, own in arrays.items()}
 
         def reserve() -> None:
-            self._policy.reserve(sizes[0])
-            self._optimizer.reserve(sizes[1])
+            for name, size in sizes.items():
+                self._of_file[name].reserve(size)
 
         return reserve
 
@@ -68,13 +71,14 @@ class SnapshotBuffers:
             "plugins": plugins,
             "plugins_with_arrays": sorted(with_arrays),
         }
+        shards = _policy_shards(policy)
+        arrays = {**shards, OPTIMIZER: optimizer, **({PLUGINS: of_plugins} if of_plugins else {})}
         files: dict[str, Sequence[bytes | memoryview]] = {
             STATE: [self._as_json(state, plugins)],
-            POLICY: self._policy.fill(policy),
-            OPTIMIZER: self._optimizer.fill(optimizer),
+            **{name: self._of_file[name].fill(own) for name, own in arrays.items()},
         }
-        if of_plugins:
-            files[PLUGINS] = self._plugins.fill(of_plugins)
+        if POLICY not in shards:
+            files[POLICY_INDEX] = [_index(shards)]
         return Snapshot(contents.epoch, contents.step, dict(contents.metrics), files)
 
     def _as_json(self, state: Mapping[str, Any], plugins: Mapping[str, Any]) -> bytes:
@@ -97,6 +101,21 @@ class SnapshotBuffers:
                 self._warned.add(plugin)
                 logger.warning("plugin %r has a secret in its saved state: it is left out of the checkpoint", plugin)
         return safe
+
+
+def _policy_shards(arrays: Arrays) -> dict[str, Arrays]:
+    """The policy's arrays by the name of their file."""
+    shards = in_shards(arrays, LARGEST_SHARD)
+    if len(shards) == 1:
+        return {POLICY: arrays}
+    return {name_of_shard(number, len(shards)): own for number, own in enumerate(shards, start=1)}
+
+
+def _index(shards: Mapping[str, Arrays]) -> bytes:
+    """Which array is in which file, in the format of Hugging Face."""
+    files = {name: file for file, arrays in shards.items() for name in arrays}
+    total = sum(map(size_of, shards.values()))
+    return json.dumps({"metadata": {"total_size": total}, "weight_map": files}, indent=2).encode()
 
 
 def _split_plugins(plugins: Mapping[str, Any]) -> tuple[Arrays, dict[str, Any]]:

@@ -2,6 +2,9 @@
 
     RUN/checkpoints/epoch-000010/
         policy.safetensors      the arrays of `policy.state_dict()`, by their keys
+        policy-00001-of-00002.safetensors, ..., policy.safetensors.index.json
+                                in its place for a policy of more than 5 GB: the same in shards, and which array is in
+                                which shard, as Hugging Face saves a model
         optimizer.safetensors   the arrays of `optimizer.state_dict()`, by their paths
         plugins.safetensors     the arrays that plugins saved, by their paths; not there if there are none
         state.json              everything that is not an array
@@ -21,12 +24,14 @@ A folder is named after the epoch that had ended when it was saved, 0-based: wit
     plugins_with_arrays     the names of those of them that are a description, with arrays in `plugins.safetensors`
 
 and `manifest.json` is {"format": "hookline-checkpoint", "version": 1, "files": {NAME: {"size": bytes, "sha256": hex}}}.
-The version is 2 if plugins saved arrays, so that an older release does not read such a checkpoint without them.
+The version is 2 if plugins saved arrays and 3 if the policy is in shards, so that an older release does not read such
+a checkpoint without them.
 There is no pickle, so reading a checkpoint runs no code from it. No name in a file is used as a path, and no symbolic
 link below `checkpoints/` is followed, so reading and removing stay within the folder.
 
-**Valid.** A checkpoint is valid if its manifest lists `policy.safetensors`, `optimizer.safetensors` and `state.json`,
-and each listed file has its size and hash. Nothing else matters, neither the folder's age nor other folders.
+**Valid.** A checkpoint is valid if its manifest lists `policy.safetensors` or all of its shards,
+`optimizer.safetensors` and `state.json`, and each listed file has its size and hash. Nothing else matters, neither the
+folder's age nor other folders.
 
 **Writing.**
 
@@ -49,21 +54,24 @@ checkpoint in a folder has one, no run starts or resumes there, and nothing in t
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from hookline_checkpoint.durable import write_durably
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.layout import (
     DISCARDED,
     FORMAT,
     MANIFEST,
     PLUGINS,
+    POLICY_INDEX,
     STAGING,
     WITH_PLUGIN_ARRAYS,
+    WITH_SHARDS,
     WITHOUT_PLUGIN_ARRAYS,
     name_of_epoch,
 )
@@ -71,6 +79,10 @@ from hookline_checkpoint.snapshot import Snapshot
 from hookline_hookspecs.files import sync_folder
 
 __all__ = ["Saved", "discard", "write_checkpoint"]
+
+PIECE: Final = 4 * 1024 * 1024
+"""Bytes that are hashed and written at a time. Small enough to stay in the CPU cache from hash to write, and to let
+other threads run in between."""
 
 
 class Saved(NamedTuple):
@@ -111,6 +123,7 @@ def _fill(staging: Path, snapshot: Snapshot) -> tuple[int, str]:
     files = {name: write_durably(staging / name, data) for name, data in snapshot.files.items()}
     entries = {name: {"size": file.size, "sha256": file.sha256} for name, file in files.items()}
     version = WITH_PLUGIN_ARRAYS if PLUGINS in files else WITHOUT_PLUGIN_ARRAYS
+    version = WITH_SHARDS if POLICY_INDEX in files else version
     manifest = {"format": FORMAT, "version": version, "files": entries}
     files[MANIFEST] = write_durably(staging / MANIFEST, [json.dumps(manifest, indent=2).encode()])
     sync_folder(staging)
@@ -152,3 +165,37 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+class Written(NamedTuple):
+    """Size and hash of a written file."""
+
+    size: int
+    sha256: str
+
+
+def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> Written:
+    """Write a new file and fsync it. Its name is durable only once its folder is fsynced too."""
+    digest, size = hashlib.sha256(), 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        for piece in _pieces(data):
+            digest.update(piece)
+            _write_all(descriptor, piece)
+            size += len(piece)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return Written(size, digest.hexdigest())
+
+
+def _pieces(data: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    for part in data:
+        view = memoryview(part).cast("B")
+        for start in range(0, len(view), PIECE):
+            yield view[start : start + PIECE]
+
+
+def _write_all(descriptor: int, piece: memoryview) -> None:
+    while piece:
+        piece = piece[os.write(descriptor, piece) :]

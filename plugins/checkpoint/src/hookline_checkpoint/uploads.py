@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any, Final
 
-from hookline_checkpoint.layout import FILES
+from hookline_checkpoint.layout import OTHER_FILES, policy_files
 from hookline_checkpoint.retention import Retention
 from hookline_hookspecs import CheckpointRecord, Every
 from hookline_hookspecs.errors import describe_error
@@ -91,7 +91,8 @@ def _log_artifact(record: CheckpointRecord, wandb_run: Any) -> str:
         type="checkpoint",
         metadata={"epoch": record.epoch, "step": record.step, "metrics": record.metrics},
     )
-    for file in (record.path / name for name in FILES):
+    names = [path.name for path in record.path.iterdir()]
+    for file in (record.path / name for name in (*policy_files(names), *OTHER_FILES)):
         if file.exists():
             artifact.add_file(str(file))
     # The alias identifies this artifact. wandb assigns the version, which is not known yet when offline.

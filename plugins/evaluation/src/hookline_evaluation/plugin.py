@@ -13,7 +13,7 @@ from typing import Any
 from hookline_evaluation.options import Options
 from hookline_evaluation.out_of_process.checkpoint_evaluations import CheckpointEvaluations
 from hookline_evaluation.out_of_process.jobs import EvaluationJob, EvaluationOutcome, PendingEvaluation
-from hookline_evaluation.replays.storage import upload_replay, write_replay
+from hookline_evaluation.replays.storage import write_replay
 from hookline_hookspecs import (
     CheckpointRecord,
     Emit,
@@ -122,11 +122,6 @@ class Evaluation:
     def on_training_failed(self) -> None:
         if self._elsewhere is not None:
             self._elsewhere.stop()
-
-    @hookimpl(scope="driver")
-    def on_replay_saved(self, state: TrainerState, replay: ReplayRecord) -> None:
-        # Not in the background, where the wandb run might have ended before the last replay.
-        upload_replay(state.shared["metrics"].get("wandb_run"), replay, state.run_id)
 
     def _evaluate_fully(self, state: TrainerState) -> None:
         if self._elsewhere is not None:

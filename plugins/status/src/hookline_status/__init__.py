@@ -3,9 +3,13 @@
 The plugin needs only an endpoint in its options. The functions are for `hookline.launcher.main`.
 """
 
-from hookline_status.functions import create_status_logger, create_training_hooks, create_validation_hooks
+from hookline_status.functions import (
+    TAOStatusLogger,
+    create_status_logger,
+    create_training_hooks,
+    create_validation_hooks,
+)
 from hookline_status.plugin import Options, Status
-from hookline_status.tao import TAOStatusLogger
 
 __all__ = [
     "Options",

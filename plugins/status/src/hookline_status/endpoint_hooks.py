@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hookline_hookspecs import TrainerState, hookimpl
 from hookline_status.heartbeat import Heartbeat, Phase
-from hookline_status.messages import Kind
-from hookline_status.reporter import Reporter
+from hookline_status.messages import Kind, Reporter
 from hookline_status.status_file import Entry
 
 if TYPE_CHECKING:
@@ -25,8 +24,10 @@ PHASE_EVENTS: Final[Mapping[str, Phase]] = {
     "post_training": "training",
     "pre_validation": "validation",
     "post_validation": "validation",
+    "on_evaluation_start": "validation",
+    "on_evaluation_end": "validation",
 }
-"""Events that are always sent, each under its own name."""
+"""Events that are always sent, each under its own name, with their report or scores."""
 
 STEP_EVENTS: Final[Mapping[str, Phase]] = {
     "pre_training_step": "training",
@@ -70,10 +71,8 @@ class EndpointHooks:
         yield "on_new_training_run", self.begin
         yield "log_metrics", self.send_metrics
         yield "collect_metrics", self.own_metrics
-        yield "on_training_complete", self.note_completion
-        yield "on_training_failed", self.note_failure
-        yield "on_evaluation_start", self.begin_evaluation
-        yield "on_evaluation_end", self.end_evaluation
+        for event in ("on_training_complete", "on_training_failed"):
+            yield event, self._end_of_run(event)
         for event, phase in PHASE_EVENTS.items():
             yield event, self._reporting(event, phase, lambda reporter: reporter.event)
         for event, phase in STEP_EVENTS.items():
@@ -101,37 +100,22 @@ class EndpointHooks:
         delivery = reporter.delivery
         return {"status/dropped": delivery.dropped, "status/waiting": delivery.waiting}
 
-    @hookimpl(specname="on_training_complete", scope="driver", tryfirst=True)
-    def note_completion(self) -> None:
-        self._ended_at = time.monotonic()
+    def _end_of_run(self, event: str) -> Callable[..., Any]:
+        @hookimpl(specname=event, scope="driver", tryfirst=True)
+        def note_time() -> None:
+            self._ended_at = time.monotonic()
 
-    @hookimpl(specname="on_training_failed", scope="driver", tryfirst=True)
-    def note_failure(self) -> None:
-        self._ended_at = time.monotonic()
-
-    @hookimpl(specname="on_evaluation_start", scope="driver")
-    def begin_evaluation(self) -> None:
-        self._heartbeat.mark_progress("validation")
-        reporter = self._reporter
-        if reporter is not None:
-            reporter.event("on_evaluation_start", {})
-
-    @hookimpl(specname="on_evaluation_end", scope="driver")
-    def end_evaluation(self, scores: Mapping[str, float]) -> None:
-        self._heartbeat.mark_progress("validation")
-        reporter = self._reporter
-        if reporter is not None:
-            reporter.event("on_evaluation_end", scores)
+        return note_time
 
     def _reporting(
         self, event: str, phase: Phase, method: Callable[[Reporter], Callable[[str, Mapping[str, Any]], None]]
     ) -> Callable[..., Any]:
         @hookimpl(specname=event, scope="driver")
-        def report(report_data: dict[str, Any]) -> None:
+        def report(report_data: dict[str, Any] | None = None, scores: Mapping[str, float] | None = None) -> None:
             self._heartbeat.mark_progress(phase, report_data)
             reporter = self._reporter
             if reporter is not None:
-                method(reporter)(event, report_data)
+                method(reporter)(event, report_data or scores or {})
 
         return report
 

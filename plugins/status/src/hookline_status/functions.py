@@ -22,13 +22,18 @@ from hookline_hookspecs import Watch
 from hookline_hookspecs.errors import describe_error
 from hookline_status.endpoint import Endpoint
 from hookline_status.heartbeat import Heartbeat
-from hookline_status.messages import Kind
-from hookline_status.reporter import Reporter
+from hookline_status.messages import Kind, Reporter
 
 if TYPE_CHECKING:
     from hookline_status.delivery import Delivery
 
-__all__ = ["close_deliveries", "create_status_logger", "create_training_hooks", "create_validation_hooks"]
+__all__ = [
+    "TAOStatusLogger",
+    "close_deliveries",
+    "create_status_logger",
+    "create_training_hooks",
+    "create_validation_hooks",
+]
 
 Hook = Callable[[Any, dict[str, Any]], None]
 Logger = Callable[[dict[str, Any], int], None]
@@ -180,3 +185,43 @@ def _hook(report: Callable[[dict[str, Any]], None]) -> Hook:
 
     call.__qualname__ = report.__qualname__
     return call
+
+
+class TAOStatusLogger:
+    """Reports an experiment to an endpoint. It has the logger and all hooks, under the experiment's name.
+
+        tao = TAOStatusLogger(status_endpoint="http://tao-server/api/status", experiment_name="sft-experiment-001")
+        main(custom_logger_fns=[tao.log_status], hook_fns=tao.get_hooks())
+
+    The `data` of `pre_training`, heartbeats, `post_training` and failures has TAO's `status`: STARTED, RUNNING, SUCCESS
+    or FAILURE. The plugin, not this class, writes `status.json`.
+    """
+
+    def __init__(
+        self,
+        status_endpoint: str,
+        experiment_name: str,
+        *,
+        heartbeat_interval: int = 10,
+        spool_dir: str | Path | None = None,
+        allow_link_local: bool = False,
+    ) -> None:
+        options: dict[str, Any] = {
+            "component_name": experiment_name,
+            "spool_dir": spool_dir,
+            "allow_link_local": allow_link_local,
+        }
+        self.experiment_name = experiment_name
+        self._log = create_status_logger(status_endpoint, **options)
+        self._hooks = {
+            **create_training_hooks(status_endpoint, heartbeat_interval, **options),
+            **create_validation_hooks(status_endpoint, **options),
+        }
+
+    def log_status(self, report_data: dict[str, Any], step: int) -> None:
+        """A logger for `custom_logger_fns`."""
+        self._log(report_data, step)
+
+    def get_hooks(self) -> dict[str, Hook]:
+        """The hooks for `hook_fns`, by name."""
+        return dict(self._hooks)

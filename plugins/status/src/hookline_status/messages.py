@@ -1,4 +1,4 @@
-"""The messages to an endpoint, and their JSON.
+"""The messages to an endpoint, their JSON, and the `Reporter` that creates them.
 
     a status  {"component": "hookline", "step": 40, "timestamp": "2026-03-01T12:00:00.000+00:00", "metrics": {...}}
     an event  {"component": "hookline", "phase": "pre_validation", "timestamp": "...", "data": {...}}
@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import IntEnum
 from numbers import Integral, Real
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hookline_hookspecs.redaction import REDACTED, redact, redact_text
 from hookline_hookspecs.secret_names import is_secret_name
 
-__all__ = ["Kind", "Message", "encode"]
+if TYPE_CHECKING:
+    from hookline_status.delivery import Delivery
+
+__all__ = ["Kind", "Message", "Reporter", "encode"]
 
 MAX_TEXT: Final = 2_000
 MAX_BODY: Final = 16_000
 MAX_DEPTH: Final = 4
+
+RECURRENCE_SECONDS: Final = 1.0
+"""Seconds between two messages of one recurring event. A fast loop has thousands of steps in a second."""
 
 
 class Kind(IntEnum):
@@ -45,6 +52,30 @@ class Message(NamedTuple):
     data: Mapping[str, Any]
     phase: str | None = None
     step: int | None = None
+
+
+class Reporter:
+    """Creates messages. All methods are cheap enough for the training thread."""
+
+    def __init__(self, delivery: Delivery, component: str) -> None:
+        self.delivery = delivery
+        self.component = component
+        self._next_at: dict[str, float] = {}
+
+    def status(self, metrics: Mapping[str, Any], step: int) -> None:
+        """Send the metrics of a step."""
+        self.delivery.put(Message(Kind.REPORT, self.component, time.time(), dict(metrics), step=step))
+
+    def event(self, phase: str, data: Mapping[str, Any], kind: Kind = Kind.EVENT) -> None:
+        """Send an event of the run."""
+        self.delivery.put(Message(kind, self.component, time.time(), dict(data), phase=phase))
+
+    def recurring_event(self, phase: str, data: Mapping[str, Any]) -> None:
+        """Send an event of every step or batch, at most once a second, with the priority of a heartbeat."""
+        now = time.monotonic()
+        if now >= self._next_at.get(phase, now):
+            self._next_at[phase] = now + RECURRENCE_SECONDS
+            self.event(phase, data, Kind.HEARTBEAT)
 
 
 def encode(message: Message) -> str:

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from hookline.rewards import FeatureTable, ReportColumn, TextVerifier
+from hookline.rewards import FeatureTable, PhraseList, ReportColumn, TextVerifier
 from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport, hookimpl
 
-__all__ = ["ColumnVerifier", "Phrases", "VerifierOptions", "quoted", "read_word_list"]
+__all__ = ["ColumnVerifier", "Phrases", "VerifierOptions", "quoted", "word_list"]
 
 Phrases = tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)], ...]
 """Words or phrases from the user's config, none of them empty."""
@@ -47,9 +47,10 @@ class ColumnVerifier(TextVerifier):
         return {self.name: self.judge(FeatureTable.of(batch, [self]))}
 
 
-def read_word_list(name: str) -> str:
-    """The text of one of the word lists in `data/`."""
-    return resources.files("hookline_verifiers").joinpath(f"data/{name}.txt").read_text(encoding="utf-8")
+def word_list(name: str, more: Phrases = (), without: Phrases = ()) -> PhraseList:
+    """One of the word lists in `data/`, with phrases added and removed."""
+    text = resources.files("hookline_verifiers").joinpath(f"data/{name}.txt").read_text(encoding="utf-8")
+    return PhraseList.of_lines(name, text, more=more, without=without)
 
 
 def quoted(phrases: list[str]) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from hookline.rewards import FeatureTable, PhraseList, ReportColumn, result_codes
-from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, read_word_list
+from hookline.rewards import FeatureTable, ReportColumn, result_codes
+from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, word_list
 
 __all__ = ["FactualVerifier", "Options"]
 
@@ -33,12 +33,8 @@ class FactualVerifier(ColumnVerifier):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._claims = PhraseList.of_lines(
-            "claims", read_word_list("claims"), more=options.claims, without=options.allow
-        )
-        self._support = PhraseList.of_lines(
-            "support", read_word_list("support"), more=options.support, without=options.allow
-        )
+        self._claims = word_list("claims", more=options.claims, without=options.allow)
+        self._support = word_list("support", more=options.support, without=options.allow)
         self.phrase_lists = (self._claims, self._support)
 
     def judge(self, features: FeatureTable) -> ReportColumn:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from hookline.rewards import FeatureTable, PhraseList, ReportColumn, result_codes
-from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, read_word_list
+from hookline.rewards import FeatureTable, ReportColumn, result_codes
+from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, word_list
 
 __all__ = ["Options", "ToxicityVerifier"]
 
@@ -34,10 +34,8 @@ class ToxicityVerifier(ColumnVerifier):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._severe = PhraseList.of_lines(
-            "severe", read_word_list("severe"), more=options.severe, without=options.allow
-        )
-        self._rude = PhraseList.of_lines("rude", read_word_list("rude"), more=options.rude, without=options.allow)
+        self._severe = word_list("severe", more=options.severe, without=options.allow)
+        self._rude = word_list("rude", more=options.rude, without=options.allow)
         self.phrase_lists = (self._severe, self._rude)
 
     def judge(self, features: FeatureTable) -> ReportColumn:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hookline_evaluation.errors import EvaluationError
 
-__all__ = ["POLICY", "counters_of", "find_checkpoint", "run_of"]
+__all__ = ["counters_of", "find_checkpoint", "policy_files", "run_of"]
 
 POLICY: Final = "policy.safetensors"
 CONFIG: Final = "config.json"
@@ -22,7 +22,7 @@ def find_checkpoint(path: Path) -> Path:
     """The checkpoint folder itself, or the newest checkpoint of a run's folder."""
     if not path.is_dir():
         raise EvaluationError(f"there is no folder {path}: give the folder of a run or of one of its checkpoints")
-    if (path / POLICY).is_file():
+    if any(file.is_file() for file in policy_files(path)):
         return path
     folder = path / "checkpoints"
     # The manifest is written last, so a folder without one is incomplete.
@@ -30,6 +30,11 @@ def find_checkpoint(path: Path) -> Path:
     if not found:
         raise EvaluationError(f"{path} has no checkpoint: there is no {POLICY} in it and no checkpoint in {folder}")
     return max(found, key=lambda own: int(own.name.removeprefix("epoch-")))
+
+
+def policy_files(checkpoint: Path) -> list[Path]:
+    """The files with the policy's weights: the shards of a large one, else a single file."""
+    return sorted(checkpoint.glob("policy-*-of-*.safetensors")) or [checkpoint / POLICY]
 
 
 def run_of(checkpoint: Path) -> Path:

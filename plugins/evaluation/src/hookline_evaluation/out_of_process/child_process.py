@@ -1,4 +1,9 @@
-"""Evaluates a checkpoint in a child process while training goes on."""
+"""Evaluates a checkpoint in a child process while training goes on.
+
+The child process is `python -m hookline_evaluation.out_of_process.child_process CHECKPOINT EXCHANGE`. EXCHANGE is the
+descriptor of an unnamed file. It has the request as JSON, which is overwritten by the outcome as JSON, with a newline
+at the end. The child exits when its stdin is closed, so that it never outlives its parent.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from pathlib import Path
 from typing import IO
 
 from hookline_evaluation.errors import EvaluationError
-from hookline_evaluation.out_of_process.jobs import EvaluationJob, EvaluationOutcome, request_to_json
+from hookline_evaluation.out_of_process.evaluate_checkpoint import evaluate_checkpoint
+from hookline_evaluation.out_of_process.jobs import EvaluationJob, EvaluationOutcome, request_from_json, request_to_json
+from hookline_hookspecs.logs import hide_secrets_in_tracebacks
 from hookline_hookspecs.redaction import redact_text
 
 __all__ = ["ChildEvaluation"]
@@ -34,7 +43,7 @@ class ChildEvaluation:
         descriptor = self._exchange.fileno()
         checkpoint = str(job.checkpoint.resolve())
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hookline_evaluation.out_of_process.child_main", checkpoint, str(descriptor)],
+            [sys.executable, "-m", "hookline_evaluation.out_of_process.child_process", checkpoint, str(descriptor)],
             stdin=subprocess.PIPE,  # never written to; it closes when this process ends, and then the child exits
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -77,3 +86,28 @@ class ChildEvaluation:
         assert self._process.stdin is not None
         for file in (self._process.stdin, self._exchange, self._output):
             file.close()
+
+
+def main(checkpoint: Path, descriptor: int) -> None:
+    """The program of the child process."""
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
+    os.set_inheritable(descriptor, False)
+    with os.fdopen(descriptor, "r+b") as exchange:
+        exchange.seek(0)
+        outcome = evaluate_checkpoint(checkpoint, request_from_json(json.load(exchange)))
+        exchange.seek(0)
+        exchange.truncate()
+        exchange.write(json.dumps(outcome.to_json(), allow_nan=False).encode() + b"\n")
+
+
+def _end_with_standard_input() -> None:
+    # Not through `sys.stdin`, whose lock would still be held when the interpreter exits.
+    while os.read(0, 1024):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    hide_secrets_in_tracebacks()
+    main(Path(sys.argv[1]), int(sys.argv[2]))
+    os._exit(0)  # the outcome is written, and a normal exit with torch and JAX loaded is slow

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from hookline_evaluation.errors import EvaluationError
 from hookline_evaluation.replays.records import episode_record, plain
 from hookline_hookspecs import EvaluationRequest, EvaluationResult
+from hookline_hookspecs.errors import shortened
 
 __all__ = ["EvaluationJob", "EvaluationOutcome", "PendingEvaluation", "request_from_json", "request_to_json"]
 
@@ -57,11 +58,11 @@ class EvaluationOutcome:
         scores = data.get("scores") if isinstance(data, dict) else None
         records = data.get("records", []) if isinstance(data, dict) else None
         if not isinstance(scores, dict):
-            raise EvaluationError(f"the result of an evaluation has no scores by name: {_shortened(data)}")
+            raise EvaluationError(f"the result of an evaluation has no scores by name: {shortened(data)}")
         if not isinstance(records, list) or not all(
             isinstance(own, dict) and isinstance(own.get("lesson"), str) for own in records
         ):
-            raise EvaluationError(f"the records of an evaluation are not a list of episodes: {_shortened(records)}")
+            raise EvaluationError(f"the records of an evaluation are not a list of episodes: {shortened(records)}")
         return cls(_checked_scores(scores), [plain(own) for own in records])
 
 
@@ -75,7 +76,7 @@ def _checked_scores(scores: Mapping[str, Any]) -> dict[str, float]:
             number = math.nan
         if not math.isfinite(number):
             raise EvaluationError(
-                f"the scores of an evaluation are not used, since {str(name)!r} is {_shortened(value)}: "
+                f"the scores of an evaluation are not used, since {str(name)!r} is {shortened(value)}: "
                 "a score must be a finite number"
             )
         checked[str(name)] = number
@@ -102,11 +103,11 @@ def request_to_json(request: EvaluationRequest) -> dict[str, Any]:
 def request_from_json(data: Any) -> EvaluationRequest:
     """Read a request, which may come from another machine. Raises a `ValueError` that says what is wrong with it."""
     if not isinstance(data, dict):
-        raise ValueError(f"a request must be an object, not {_shortened(data)}")
+        raise ValueError(f"a request must be an object, not {shortened(data)}")
     known = {own.name for own in fields(EvaluationRequest)}
     for name in data:
         if name not in known:
-            raise ValueError(f"a request has no key {_shortened(name)}; its keys are {', '.join(sorted(known))}")
+            raise ValueError(f"a request has no key {shortened(name)}; its keys are {', '.join(sorted(known))}")
     values = dict(data)
     _check(values, "kind", lambda kind: kind in ("micro", "full"), "'micro' or 'full'")
     for name in ("greedy", "held_out"):
@@ -125,7 +126,7 @@ def request_from_json(data: Any) -> EvaluationRequest:
 
 def _check(values: Mapping[str, Any], name: str, is_valid: Any, expected: str) -> None:
     if name in values and not is_valid(values[name]):
-        raise ValueError(f"{name} must be {expected}, got {_shortened(values[name])}")
+        raise ValueError(f"{name} must be {expected}, got {shortened(values[name])}")
 
 
 def _is_list_of(kind: type) -> Any:
@@ -136,11 +137,3 @@ def _is_list_of(kind: type) -> Any:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _shortened(value: Any, length: int = 200) -> str:
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError) as error:  # an integer or a nesting that is too large for `repr`
-        text = f"a {type(value).__name__} that cannot be shown ({error})"
-    return text if len(text) <= length else text[:length] + "..."

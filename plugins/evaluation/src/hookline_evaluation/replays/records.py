@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import base64
 import math
+import struct
+import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hookline_evaluation.replays.png import encode_png
 from hookline_hookspecs import Episode
 
-__all__ = ["episode_record", "plain"]
+__all__ = ["encode_png", "episode_record", "plain"]
 
 VERDICT: Final = {
     "accepted": "accepted",
@@ -78,6 +79,23 @@ def _tokens(episode: Episode) -> list[dict[str, Any]]:
 
 def _image(frame: Any) -> str:
     return "data:image/png;base64," + base64.b64encode(encode_png(frame)).decode()
+
+
+def encode_png(frame: Any) -> bytes:
+    """Encode as PNG a uint8 RGB array of shape (height, width, 3)."""
+    height, width, channels = frame.shape
+    if channels != 3 or frame.nbytes != height * width * 3:
+        raise ValueError(f"a frame must be a uint8 array of shape (height, width, 3), got shape {frame.shape}")
+    pixels, row = frame.tobytes(), width * 3
+    # Each row starts with its filter type, 0 for none.
+    rows = b"".join(b"\0" + pixels[start : start + row] for start in range(0, height * row, row))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits per channel, RGB
+    chunks = (_chunk(b"IHDR", header), _chunk(b"IDAT", zlib.compress(rows)), _chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def plain(value: Any) -> Any:
