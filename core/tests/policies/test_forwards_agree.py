@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline.policies import Continuous, Discrete, MLPPolicy, TransformerPolicy, actions_jax, to_jax, transformer_jax
-from hookline.policies.forward_torch import control_policy
+from hookline.policies.forward_torch import chosen_logprobs, control_policy
 
 TOLERANCE = 1e-5
 
@@ -120,3 +120,26 @@ def test_padding_on_the_left_changes_nothing_for_the_text_after_it() -> None:
     plain = forward(policy, weights, tokens)
     with_padding = forward(policy, weights, padded, padded > 0)
     np.testing.assert_allclose(plain, with_padding[:, 4:], atol=1e-5)
+
+
+def test_log_probabilities_of_chosen_tokens_have_the_gradient_of_a_log_softmax() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 7, dtype=torch.float64, generator=generator, requires_grad=True)
+    chosen = torch.randint(7, (2, 3), generator=generator)
+    temperature = torch.rand(2, 3, dtype=torch.float64, generator=generator) + 0.5
+    weights = torch.randn(2, 3, dtype=torch.float64, generator=generator)
+
+    def plain() -> torch.Tensor:
+        return (logits / temperature[..., None]).log_softmax(-1).gather(-1, chosen[..., None]).squeeze(-1)
+
+    found, expected = chosen_logprobs(logits, chosen, temperature), plain()
+    torch.testing.assert_close(found, expected)
+    own, other = (torch.autograd.grad((weights * each).sum(), logits)[0] for each in (found, expected))
+    torch.testing.assert_close(own, other)
+
+
+def test_logits_in_bfloat16_are_summed_in_float32() -> None:
+    logits = torch.randn(4, 5000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    chosen = torch.arange(4)
+    expected = logits.double().log_softmax(-1).gather(1, chosen[:, None])[:, 0]
+    torch.testing.assert_close(chosen_logprobs(logits, chosen), expected.float())

@@ -16,7 +16,7 @@ def run(code: str) -> str:
 
 @pytest.mark.parametrize("module", ["hookline.policies", "hookline.rollout", "hookline.hooks", "hookline.rollout.text"])
 def test_importing_it_imports_no_framework(module: str) -> None:
-    frameworks = ("torch", "jax", "mlx", "numpy", "gymnasium", "gymnax", "transformers")
+    frameworks = ("torch", "jax", "mlx", "numpy", "gymnasium", "gymnax", "transformers", "peft")
     assert run(f"import sys, {module}; print(*[f for f in {frameworks} if f in sys.modules])") == ""
 
 
@@ -50,6 +50,17 @@ print(len(worker.take_rollouts()))
             "from hookline.rollout import *; "
             "RolloutWorker(RolloutWorkerConfig(CurriculumConfig([Lesson('l', 'gymnax:Catch-bsuite')])))",
             "environment 'Catch-bsuite' needs gymnax, which is not installed: pip install \"hookline[gymnax]\"",
+        ),
+        (
+            "transformers",
+            "from hookline.policies import *; HuggingFacePolicy('folder').torch_module()",
+            'a Hugging Face policy needs transformers, which is not installed: pip install "hookline[hf]"',
+        ),
+        (
+            "peft",
+            "from hookline.policies import *; from hookline.policies.huggingface_torch import add_adapters; "
+            "add_adapters(None, LoraConfig(), seed=0)",
+            '`lora` needs peft, which is not installed: pip install "hookline[hf]"',
         ),
         (
             "reasoning_gym",

@@ -1,6 +1,8 @@
-"""Sampling with a key-value cache inside one scan gives what a plain forward over the whole text would give."""
+"""Sampling with a key-value cache inside one loop gives what a plain forward over the whole text would give."""
 
 from __future__ import annotations
+
+from dataclasses import asdict, dataclass
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +10,10 @@ import numpy as np
 import pytest
 
 from hookline.policies import TransformerPolicy, to_jax, transformer_jax
+from hookline.policies.weights import share_with_jax
 from hookline.rollout import SamplingConfig
-from hookline.rollout.engines import Generated
-from hookline.rollout.engines.jax_engine import JaxEngine
+from hookline.rollout.engines import Generated, jax_engine
+from hookline.rollout.engines.jax_engine import JaxEngine, padded_length
 
 POLICY = TransformerPolicy(vocabulary=13, width=32, layers=2, heads=4, context=32)
 END, PAD = 1, 0
@@ -37,7 +40,7 @@ def draw(
     engine.update_weights(weights, 0)
     config = SamplingConfig(**sampling, **({"temperature": 0.0} if greedy else {}))
     tokens = [[token for token in row if token != PAD] for row in prompts.tolist()]
-    return engine.generate(tokens, config, jax.random.key(seed), max_new_tokens=new_tokens, stop=END)
+    return engine.generate(tokens, config, jax.random.key(seed), max_new_tokens=new_tokens, stop=(END,))
 
 
 def full_logits(weights, tokens: np.ndarray, valid: np.ndarray) -> jax.Array:
@@ -182,3 +185,114 @@ def test_an_engine_samples_with_the_weights_that_it_was_given_last(weights, prom
         made.append(engine.generate(tokens, SamplingConfig(), jax.random.key(0), max_new_tokens=4))
     assert (made[0].logprobs != made[1].logprobs).any()
     assert made[0].valid.all(), "without a stop token a response goes on to its limit"
+
+
+def test_a_new_prompt_length_is_seldom_a_new_compilation(weights) -> None:
+    policy = TransformerPolicy(vocabulary=13, width=8, layers=1, heads=1, context=140)
+    engine = JaxEngine(policy, policy.initial_weights(0))
+    before = jax_engine._sample._cache_size()
+    for length in (1, 3, 8, 9, 16, 65, 70, 80, 113, 127, 128):
+        engine.generate([[2] * length], SamplingConfig(), jax.random.key(0), max_new_tokens=2)
+    assert jax_engine._sample._cache_size() - before == 4
+    lengths = {padded_length(length) for length in range(1, 1025)}
+    assert len(lengths) == 8 + 4 * 4
+    assert all(length <= padded_length(length) <= max(length + 7, 1.25 * length) for length in range(1, 5000))
+
+
+def test_the_padding_of_prompts_changes_no_logprob(weights) -> None:
+    engine = JaxEngine(POLICY, weights)
+    prompts = [[3, 4, 5], [6, 7, 8, 9, 10, 11, 12, 2, 3, 4, 5]]
+    together = engine.generate(prompts, SamplingConfig(temperature=0), jax.random.key(0), max_new_tokens=NEW)
+    for row, prompt in enumerate(prompts):
+        alone = engine.generate([prompt], SamplingConfig(temperature=0), jax.random.key(0), max_new_tokens=NEW)
+        np.testing.assert_array_equal(together.tokens[row], alone.tokens[0])
+        np.testing.assert_allclose(together.logprobs[row], alone.logprobs[0], atol=1e-5)
+
+
+def test_a_response_ends_with_any_of_several_stop_tokens(weights, prompts) -> None:
+    engine = JaxEngine(POLICY, weights)
+    tokens = [[token for token in row if token != PAD] for row in prompts.tolist()]
+    stop = (1, 5, 7)
+    sampled = engine.generate(tokens, SamplingConfig(), jax.random.key(0), max_new_tokens=NEW, stop=stop)
+    last = {int(row[valid][-1]) for row, valid in zip(sampled.tokens, sampled.valid, strict=True) if not valid.all()}
+    assert len(last) > 1
+    assert last <= set(stop)
+    assert not np.isin(sampled.tokens[:, :-1][sampled.valid[:, 1:]], stop).any(), "no token follows a stop token"
+
+
+def test_generation_ends_when_all_responses_have(weights) -> None:
+    steps = []
+
+    @dataclass(frozen=True)
+    class Counted(TransformerPolicy):
+        def jax_decode(self, *arguments):
+            jax.debug.callback(lambda: steps.append(1))
+            return super().jax_decode(*arguments)
+
+    engine = JaxEngine(Counted(**asdict(POLICY)), weights)
+    every_token = range(13)
+    made = engine.generate([[3], [4]], SamplingConfig(), jax.random.key(0), max_new_tokens=NEW, stop=every_token)
+    jax.effects_barrier()
+    assert made.valid.sum(axis=1).tolist() == [1, 1]
+    assert made.valid.shape == (2, NEW)
+    assert len(steps) == 1
+    engine.generate([[3], [4]], SamplingConfig(), jax.random.key(0), max_new_tokens=NEW)
+    jax.effects_barrier()
+    assert len(steps) == 1 + NEW - 1
+
+
+def test_no_token_without_probability_is_ever_drawn() -> None:
+    generator = np.random.default_rng(0)
+    logits = np.where(generator.random((4096, 50)) < 0.5, -np.inf, generator.normal(0, 3, (4096, 50)))
+    logits[:, 17] = 0.0
+    edges = np.nextafter(np.float32(1), np.float32(0)), np.float32(0), np.float32(0.5)
+    for uniform in (*(np.full(4096, edge) for edge in edges), generator.random(4096)):
+        place, mass = jax_engine._place(jnp.asarray(logits, jnp.float32), jnp.asarray(uniform, jnp.float32))
+        assert np.isfinite(logits[np.arange(4096), place]).all()
+    np.testing.assert_allclose(mass, np.log(np.exp(logits).sum(axis=1)), atol=1e-5)
+
+
+def test_a_large_vocabulary_is_sampled_in_proportion() -> None:
+    logits = np.zeros((20000, 1000), np.float32)
+    logits[:, ::10] = 2.0
+    uniform = jax.random.uniform(jax.random.key(0), 20000)
+    place = np.asarray(jax_engine._place(jnp.asarray(logits), uniform)[0])
+    assert (place % 10 == 0).mean() == pytest.approx(np.exp(2) / (np.exp(2) + 9), abs=0.01)
+    assert np.bincount(place // 100).tolist() == pytest.approx([2000] * 10, rel=0.1)
+
+
+def test_weights_of_torch_on_the_cpu_are_read_in_place() -> None:
+    weights = dict(POLICY.torch_module().state_dict())
+    shared = share_with_jax(weights, jnp.float32)
+    for name, tensor in weights.items():
+        assert shared[name].unsafe_buffer_pointer() == tensor.data_ptr()
+    engine = JaxEngine(POLICY, weights)
+    first = engine.generate([[3]], SamplingConfig(), jax.random.key(0), max_new_tokens=NEW)
+    for tensor in weights.values():
+        tensor.mul_(2)
+    second = engine.generate([[3]], SamplingConfig(), jax.random.key(0), max_new_tokens=NEW)
+    assert (first.logprobs != second.logprobs).any()
+
+
+def test_weights_that_are_not_given_keep_their_values(weights) -> None:
+    engine, expected = JaxEngine(POLICY, weights), JaxEngine(POLICY)
+    changed = {"blocks.1.mlp.up.weight": np.zeros((128, 32), np.float32)}
+    engine.update_weights(changed, 3)
+    expected.update_weights({**weights, **changed}, 3)
+    made = [
+        one.generate([[3, 4]], SamplingConfig(), jax.random.key(0), max_new_tokens=NEW) for one in (engine, expected)
+    ]
+    np.testing.assert_array_equal(made[0].logprobs, made[1].logprobs)
+    before = JaxEngine(POLICY, weights).generate([[3, 4]], SamplingConfig(), jax.random.key(0), max_new_tokens=NEW)
+    assert (made[0].logprobs != before.logprobs).any()
+
+
+def test_bf16_is_close_to_fp32_and_its_logprobs_are_those_of_a_distribution(weights) -> None:
+    prompts, sampling = [[3, 4], [5, 6, 7]], SamplingConfig(top_k=1)
+    exact, rounded = (
+        JaxEngine(POLICY, weights, precision=precision).generate(prompts, sampling, jax.random.key(0), max_new_tokens=1)
+        for precision in ("fp32", "bf16")
+    )
+    assert rounded.logprobs.dtype == np.float32
+    np.testing.assert_allclose(rounded.log_mass, exact.log_mass, atol=0.1)
+    assert (rounded.log_mass != exact.log_mass).any()

@@ -102,7 +102,7 @@ def test_rollouts_that_new_weights_make_too_stale_are_dropped_and_counted() -> N
     assert worker.take_rollouts() == []
 
 
-def test_rollouts_that_nobody_takes_make_room_and_are_counted() -> None:
+def test_rollouts_that_are_not_taken_make_room_and_are_counted() -> None:
     worker = RolloutWorker(cartpole_config(max_waiting=2))
     worker.run(steps=3)
     assert len(worker.take_rollouts()) == 2

@@ -122,9 +122,10 @@ def test_a_dataset_needs_a_policy() -> None:
 
 def test_a_policy_that_is_no_policy_is_an_error() -> None:
     with pytest.raises(
-        TrainingError, match="the policy is a str; it must be a torch module, or a specification such as MLPPolicy"
+        TrainingError,
+        match="the policy is a int; it must be a torch module, the folder or name of a Hugging Face model",
     ):
-        Trainer(policy="a good one", dataset=[{"tokens": [1, 2]}])
+        Trainer(policy=7, dataset=[{"tokens": [1, 2]}])
 
 
 def test_a_module_that_rollouts_cannot_be_made_of_is_an_error() -> None:

@@ -307,3 +307,66 @@ def test_ranks_play_different_episodes_and_hold_the_same_weights(tmp_path: Path,
     assert second["resumed"] == second["whole"]
     # What a plugin says on rank 0 alone holds for both.
     assert first["stopped_at"] == second["stopped_at"] == 0
+
+
+HUGGING_FACE = """
+import copy, json, os
+from pathlib import Path
+import torch
+from hookline import PluginManager
+from hookline.policies import HuggingFacePolicy, LoraConfig
+from hookline.training import LearnerConfig, OptimizerConfig
+from hookline.training.learner import Learner
+from hookline.training.losses.registry import build_losses
+from hookline.training.ranks import Ranks, join_ranks
+from hookline_hookspecs import TrainerState
+
+ranks = join_ranks(60)
+folder = Path(os.environ["OUT"])
+tokens = torch.randint(4, 300, (6, 9), generator=torch.Generator().manual_seed(0))
+ALL = {"tokens": tokens, "valid": torch.ones_like(tokens, dtype=torch.bool), "loss_mask": tokens % 3 > 0}
+
+def learner_of(ranks, lora):
+    losses = build_losses({"sft": {}}, PluginManager())
+    config = LearnerConfig(device="cpu", data_parallel="fsdp2")
+    module = HuggingFacePolicy(str(folder / "model"), lora).torch_module(seed=0)
+    return Learner(module, losses, OptimizerConfig("sgd", 0.1, options={"momentum": 0.9}), config, ranks)
+
+def step(learner, number):
+    own = slice(0, 6) if learner.ranks.world_size == 1 else slice(ranks.rank, 6, 2)
+    learner.step({name: tensor[own] for name, tensor in ALL.items()}, TrainerState(step=number))
+
+found = {}
+for name, lora in (("all", None), ("adapters", LoraConfig(r=2))):
+    alone, learner = learner_of(Ranks(), lora), learner_of(ranks, lora)
+    for one in (alone, learner):
+        step(one, 0)
+        step(one, 1)
+    learner.gather()
+    saved = {key: value.clone() for key, value in alone.policy.state_dict().items()}
+    pairs = [(saved, learner.policy.state_dict()), (saved, learner.weights())]
+    resumed = learner_of(ranks, lora)
+    resumed.policy.load_state_dict(saved)
+    resumed.optimizer.load_state_dict(copy.deepcopy(alone.optimizer.state_dict()))
+    for one in (alone, resumed):
+        step(one, 2)
+    pairs.append((alone.weights(), resumed.weights()))
+    found[name] = {
+        "names": [list(own) == list(other) for own, other in pairs],
+        "difference": max(float((own[key] - other[key]).abs().max()) for own, other in pairs for key in own),
+        "moved": max(float((saved[key] - value).abs().max()) for key, value in alone.weights().items()),
+    }
+(folder / f"rank-{ranks.rank}.json").write_text(json.dumps(found))
+"""
+
+
+def test_a_hugging_face_policy_in_shards_takes_the_steps_of_a_whole_one(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    tiny_models = pytest.importorskip("tiny_models")
+    tiny_models.tiny_model(tmp_path / "model")
+    run(tmp_path, HUGGING_FACE, ranks=2)
+    for rank in range(2):
+        for found in read(tmp_path, f"rank-{rank}.json").values():
+            assert all(found["names"])
+            assert found["difference"] < 1e-5
+            assert found["moved"] > 1e-3

@@ -200,7 +200,7 @@ def test_an_argument_that_nothing_goes_by_is_an_error_with_the_nearest(supervise
         supervised().add_hook(Curious())
 
 
-def test_an_argument_with_a_default_keeps_it_where_nobody_has_another(supervised: Callable[..., Trainer]) -> None:
+def test_an_argument_with_a_default_keeps_it_where_there_is_no_other(supervised: Callable[..., Trainer]) -> None:
     seen = []
 
     class Modest(TrainerHook):

@@ -328,7 +328,10 @@ def test_greedy_episodes_are_those_of_the_jax_policy_with_the_same_weights() -> 
     assert found[0].scores == found[1].scores
 
 
-def test_the_policies_of_the_documentation_run() -> None:
+def test_the_policies_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_models = pytest.importorskip("tiny_models")
+    tiny_models.tiny_model(tmp_path / "tiny-qwen3")
+    monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
@@ -349,8 +352,9 @@ class AgentSpecification:
     def initial_weights(self, seed: int = 0) -> dict[str, np.ndarray]:
         return {name: value.numpy() + seed for name, value in Agent(self.width).state_dict().items()}
 
-    def torch_module(self, weights: Any = None) -> nn.Module:
+    def torch_module(self, weights: Any = None, seed: int = 0) -> nn.Module:
         module = Agent(self.width)
+        weights = self.initial_weights(seed) if weights is None else weights
         module.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
         return module
 
@@ -449,13 +453,21 @@ def test_a_module_that_cannot_be_copied_is_an_error_that_says_why() -> None:
         trainer_for(CART, Locked())
 
 
+class Speaker(Agent):
+    """It can be trained on text, but nothing can sample from it."""
+
+    def token_logprobs(self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+
 def test_text_lessons_say_what_a_module_of_ones_own_lacks() -> None:
     text = CurriculumConfig(arithmetic_lessons("addition-1"), micro_eval_frequency=None, eval_frequency=None)
-    needed = (
-        r"lesson 'addition-1' is a text lesson and needs a policy with jax_prefill\(\) and jax_decode\(\), and Agent"
-    )
-    with pytest.raises(PolicyError, match=needed):
+    with pytest.raises(PolicyError, match=r"are text \(addition-1\), but the policy, a Agent, has no token_logprobs"):
         Trainer(TrainerConfig(), text, Agent())
+    with pytest.raises(
+        PolicyError, match=r"the policy, a Speaker, cannot generate text: it has no jax_prefill\(\) and"
+    ):
+        Trainer(TrainerConfig(), text, Speaker())
     worker = RolloutWorker(RolloutWorkerConfig(text, policy=TransformerPolicy(98, width=16, layers=1, heads=2)))
     with pytest.raises(PolicyError, match=r"are text \(addition-1\), but the policy, a Agent, has no token_logprobs"):
         Trainer(TrainerConfig(), policy=Agent(), worker=worker)

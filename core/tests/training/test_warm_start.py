@@ -21,7 +21,7 @@ from hookline.rollout.text import CharacterTokenizer, TextProblem, arithmetic_le
 from hookline.testing import EventRecorder
 from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig
 from hookline.training.errors import TrainingError
-from hookline.training.tasks.addition import demonstrations
+from hookline.training.text_examples import demonstrations
 from hookline.training.warm_start import WarmStart
 from hookline_hookspecs import EvaluationRequest
 
@@ -49,7 +49,7 @@ def build(
         optimizer=OptimizerConfig("adam", schedule="constant"),
         rollout=RolloutConfig(minibatches=2, update_epochs=1),
     )
-    usual = WarmStart(EXAMPLES, {"addition-1": 0.2}, steps_per_epoch=4, batch_size=25, learning_rate=5e-3)
+    usual = WarmStart(EXAMPLES, until={"addition-1": 0.2}, steps_per_epoch=4, batch_size=25, learning_rate=5e-3)
     return Trainer(config, plugins=plugins, worker=worker, warm_start=replace(usual, **warm_start))
 
 

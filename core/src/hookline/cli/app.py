@@ -11,6 +11,7 @@ from cyclopts import App
 from rich.console import Console
 
 import hookline
+from hookline.cli.export_command import export
 from hookline.cli.hooks_command import hooks
 from hookline.cli.new_plugin import new_plugin
 from hookline.cli.plugins_command import plugins
@@ -27,6 +28,7 @@ __all__ = ["main"]
 
 OWN_COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {
     "train": train,
+    "export": export,
     "plugins": plugins,
     "hooks": hooks,
     "new-plugin": new_plugin,

@@ -1,4 +1,4 @@
-"""`hookline train TASK`, and the summary printed at the end of a run."""
+"""`hookline train TASK`, also with a run file, and the summary printed at the end of a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from hookline.errors import HooklineError
 from hookline.plugin_manager.settings import Settings, read_settings
+from hookline.run_file import is_run_file, read_run_file
 from hookline.session import Terminated
 from hookline.session.run_folder import CONFIG, read_config
 from hookline_hookspecs import hookimpl
@@ -39,6 +41,8 @@ def train(
     resume: Annotated[bool, Parameter(negative="")] = False,
     plugin: Annotated[tuple[str, ...], Parameter(name="-p", negative="")] = (),
     option: Annotated[tuple[str, ...], Parameter(name="-o", negative="")] = (),
+    assignment: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
+    show_config: Annotated[bool, Parameter(negative="")] = False,
     profile_plugins: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Train a task with all installed plugins.
@@ -46,8 +50,8 @@ def train(
     Parameters
     ----------
     task
-        `arithmetic`, `cartpole`, the task of a plugin, or `path/to/file.py:NAME` for your own. May be left out with
-        `--resume`.
+        `arithmetic`, `cartpole`, the task of a plugin, `path/to/file.py:NAME` for your own, or a run file,
+        `path/to/run.toml`. May be left out with `--resume`.
     run_dir
         The run's folder; by default a new one in `runs/`.
     epochs
@@ -61,19 +65,29 @@ def train(
         Turn a plugin off (`-p no:NAME`) or on (`-p NAME`).
     option
         Set an option of a plugin (`-o PLUGIN.KEY=VALUE`).
+    assignment
+        Set a field of the task's config (`--set optimizer.learning_rate=1e-4`), over that of a run file.
+    show_config
+        Print the run file that the task, with `--set`, amounts to, and train nothing.
     profile_plugins
         Measure the time of each plugin: prints a table, and writes a trace for Perfetto to the run's folder.
     """
+    file = read_run_file(Path(task)) if task is not None and is_run_file(task) else None
+    if run_dir is None and file is not None:
+        run_dir = file.run_dir
     if resume and run_dir is None:
         raise HooklineError("--resume needs --run-dir, the folder of the run to resume")
     recorded = read_config(run_dir) if run_dir is not None and resume and (run_dir / CONFIG).exists() else {}
     task = task or _recorded_task(recorded, run_dir)
     folder = run_dir or _new_folder(task)
     settings = read_settings(
-        plugin_arguments=plugin, option_arguments=option, recorded=folder / CONFIG if recorded else None
+        plugin_arguments=plugin,
+        option_arguments=option,
+        recorded=folder / CONFIG if recorded else None,
+        run_file=file,
     )
-    given = {"epochs": epochs, "seed": seed}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    shorthands = {"epochs": epochs, "seed": seed}
+    given = {name: value for name, value in shorthands.items() if value is not None}
     console = Console(stderr=True, highlight=False)
     logging.basicConfig(
         level=logging.INFO,
@@ -86,15 +100,26 @@ def train(
         console.print(text, soft_wrap=True, markup=False)
 
     if recorded:
-        for line in _resume_notes(folder, recorded, changes, settings):
+        changed = [*assignment, *(f"{name}={value}" for name, value in given.items())]
+        for line in _resume_notes(folder, recorded, changed, settings):
             say(line)
-    run_task = _import_training(say)
+    training = _import_training(say)
+    if show_config:
+        print(redact_text(training.show_config(task, assignment, settings, **given)), end="")
+        return
     began = Began()
     command = ["hookline", "train", task, "--run-dir", str(folder), "--resume"]
-    hint = _resume_hint(folder, [*command, *_arguments(changes, plugin, option, profile_plugins)])
+    hint = _resume_hint(folder, [*command, *_arguments(given, plugin, option, assignment, profile_plugins)])
     try:
-        trainer = run_task(
-            task, run_dir=folder, resume=resume, settings=settings, profile=profile_plugins, hooks=[began], **changes
+        trainer = training.train(
+            task,
+            run_dir=folder,
+            resume=resume,
+            settings=settings,
+            profile=profile_plugins,
+            hooks=[began],
+            assignments=assignment,
+            **given,
         )
     except KeyboardInterrupt:
         say(f"stopped. {hint()}")
@@ -173,14 +198,14 @@ def _recorded_task(recorded: dict[str, Any], run_dir: Path | None) -> str:
 
 
 def _new_folder(task: str) -> Path:
-    name = task.rpartition(":")[2] if ".py" in task else task
+    name = Path(task).stem if is_run_file(task) else task.rpartition(":")[2] if ".py" in task else task
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _import_training(say: Callable[[str], None]) -> Callable[..., Any]:
+def _import_training(say: Callable[[str], None]) -> ModuleType:
     """Import torch, which takes seconds. Ctrl-C during an import may surface as another error of that import."""
     try:
-        from hookline.training.run import train
+        from hookline.training import run
     except BaseException as error:
         link: BaseException | None = error
         while link is not None and not isinstance(link, KeyboardInterrupt):
@@ -189,20 +214,34 @@ def _import_training(say: Callable[[str], None]) -> Callable[..., Any]:
             raise
         say("stopped before the run began.")
         sys.exit(130)
-    return train
+    return run
 
 
-def _resume_notes(folder: Path, recorded: dict[str, Any], changes: dict[str, Any], settings: Settings) -> list[str]:
-    before = recorded.get("trainer", {})
-    changed = [f"changed: {key} {before.get(key)} -> {now}" for key, now in changes.items() if before.get(key) != now]
-    return [f"resuming with the config recorded in {folder / CONFIG}", *changed, *settings.notes]
+def _resume_notes(
+    folder: Path, recorded: Mapping[str, Any], assignments: Sequence[str], settings: Settings
+) -> list[str]:
+    notes = [f"resuming with the config recorded in {folder / CONFIG}"]
+    for assignment in redact_arguments(assignments):
+        path, _, now = assignment.partition("=")
+        before: Any = recorded.get("trainer", {})
+        for key in path.split("."):
+            before = before.get(key) if isinstance(before, Mapping) else None
+        if str(before) != now:
+            notes.append(f"changed: {path} {before} -> {now}")
+    return [*notes, *settings.notes]
 
 
-def _arguments(changes: dict[str, Any], plugins: Sequence[str], options: Sequence[str], profile: bool) -> list[str]:
+def _arguments(
+    given: Mapping[str, Any],
+    plugins: Sequence[str],
+    options: Sequence[str],
+    assignments: Sequence[str],
+    profile: bool,
+) -> list[str]:
     """The command-line arguments of this run besides task and folder, with secrets redacted."""
-    arguments = [part for name, value in changes.items() for part in (f"--{name}", str(value))]
-    arguments += [part for plugin in plugins for part in ("-p", plugin)]
-    arguments += [part for option in options for part in ("-o", option)]
+    arguments = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+    for flag, values in {"-p": plugins, "-o": options, "--set": assignments}.items():
+        arguments += [part for value in values for part in (flag, value)]
     return redact_arguments([*arguments, "--profile-plugins"] if profile else arguments)
 
 

@@ -1,7 +1,8 @@
 """Policies. `protocol.py` lists the methods that a policy needs. Any torch module with these methods can be trained.
 
-Hookline ships two policies, `MLPPolicy` and `TransformerPolicy`. Both are specifications: plain data with a torch
-forward for training and a JAX forward for rollouts.
+Hookline ships two small policies, `MLPPolicy` and `TransformerPolicy`, and `HuggingFacePolicy` for any causal language
+model of `transformers`. They are specifications: plain data with a torch forward for training and a JAX forward for
+rollouts.
 
     policy = MLPPolicy(observation_size=4, actions=Discrete(2))
     weights = policy.initial_weights(seed=0)            # a flat dictionary of NumPy arrays
@@ -14,6 +15,7 @@ A framework is imported on the first use of its forward. Weights are passed on a
 
 from hookline.extras import MissingExtraError
 from hookline.policies.actions import Actions, Continuous, Discrete
+from hookline.policies.huggingface import HuggingFacePolicy, LoraConfig
 from hookline.policies.mlp import MLPPolicy
 from hookline.policies.protocol import PolicyError
 from hookline.policies.transformer import TransformerPolicy
@@ -23,6 +25,8 @@ __all__ = [
     "Actions",
     "Continuous",
     "Discrete",
+    "HuggingFacePolicy",
+    "LoraConfig",
     "MLPPolicy",
     "MissingExtraError",
     "PolicyError",

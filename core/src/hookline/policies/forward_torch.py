@@ -10,14 +10,21 @@ The module itself is trained and saved. It is not wrapped, so the names of its p
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from hookline.policies.protocol import ControlPolicy, PolicyError, TextPolicy, missing_methods
 
-__all__ = ["ControlFromForward", "TextFromForward", "control_policy", "next_token_logprobs", "text_policy"]
+__all__ = [
+    "ControlFromForward",
+    "TextFromForward",
+    "chosen_logprobs",
+    "control_policy",
+    "next_token_logprobs",
+    "text_policy",
+]
 
 HALF_LOG_TAU: Final = 0.5 * math.log(2 * math.pi)
 
@@ -89,8 +96,10 @@ class TextFromForward:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
 
-    def token_logprobs(self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
-        del valid  # the model is causal, so padding on the right has no effect
+    def token_logprobs(
+        self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None, needed: Tensor | None = None
+    ) -> Tensor:
+        del valid, needed  # the model is causal, so padding on the right has no effect
         return next_token_logprobs(self._module(tokens), tokens, temperature)
 
 
@@ -99,7 +108,37 @@ def next_token_logprobs(logits: Tensor, tokens: Tensor, temperature: Tensor | No
 
     :param temperature: what the logits of each row are divided by.
     """
-    before = logits[:, :-1]
+    rates = None if temperature is None else temperature[:, None].expand(-1, tokens.shape[1] - 1)
+    return chosen_logprobs(logits[:, :-1], tokens[:, 1:], rates)
+
+
+def chosen_logprobs(logits: Tensor, chosen: Tensor, temperature: Tensor | None = None) -> Tensor:
+    """The log-probability of the chosen tokens, (...), under logits, (..., vocabulary).
+
+    :param temperature: what the logits are divided by, (...).
+    """
+    if logits.dtype.itemsize < 4:
+        logits = logits.float()  # sums over the vocabulary are too inexact in bfloat16
     if temperature is not None:
-        before = before / temperature[:, None, None]
-    return before.log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
+        logits = logits / temperature[..., None]
+    logprobs: Tensor = _Chosen.apply(logits, chosen)  # type: ignore[no-untyped-call]
+    return logprobs
+
+
+class _Chosen(torch.autograd.Function):
+    """`logits.log_softmax(-1).gather(-1, chosen)`, whose backward pass needs no further array over the vocabulary.
+
+    The gradient of the logits replaces the saved log-probabilities, so there can be one backward pass only.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, chosen: Tensor) -> Tensor:
+        logprobs = logits.log_softmax(-1)
+        ctx.save_for_backward(logprobs, chosen)
+        return logprobs.gather(-1, chosen[..., None]).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        logprobs, chosen = ctx.saved_tensors
+        gradient = gradient[..., None]
+        return logprobs.exp_().mul_(-gradient).scatter_add_(-1, chosen[..., None], gradient), None

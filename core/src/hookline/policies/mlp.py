@@ -59,12 +59,12 @@ class MLPPolicy:
             weights[name] = (gain * _orthogonal(np, generator, shape)).astype(np.float32)
         return weights
 
-    def torch_module(self, weights: Mapping[str, Any] | None = None) -> ActorCritic:
+    def torch_module(self, weights: Mapping[str, Any] | None = None, seed: int = 0) -> ActorCritic:
         """The policy as a torch module for training, with these weights or new ones."""
         require("torch", "training a policy")
         from hookline.policies.mlp_torch import ActorCritic
 
-        return ActorCritic(self, self.initial_weights() if weights is None else weights)
+        return ActorCritic(self, self.initial_weights(seed) if weights is None else weights)
 
     def jax_forward(self, weights: Mapping[str, jax.Array], obs: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Logits or means, and the value, for observations of any leading shape."""

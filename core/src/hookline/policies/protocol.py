@@ -1,12 +1,13 @@
 """The methods that a policy needs. A policy does not have to derive from any class of Hookline.
 
-The trainer takes a policy in one of two forms:
+The trainer takes a policy in one of three forms:
 
 - a torch module. For control it has the methods of `ControlPolicy`, or a `forward(obs)` that returns `(logits, value)`.
   For text it has those of `TextPolicy`, or a `forward(tokens)` that returns logits. `hookline.policies.forward_torch`
   builds the methods from the forward. Of `torch.nn.Module`, Hookline uses `parameters`, `state_dict`,
   `load_state_dict`, `to`, `train` and `eval`. The state dict may use any names.
-- a `PolicySpecification`: plain data that builds such a module, such as `MLPPolicy` and `TransformerPolicy`.
+- a `PolicySpecification`: plain data that builds such a module: `MLPPolicy`, `TransformerPolicy`, `HuggingFacePolicy`.
+- the folder or the hub name of a Hugging Face model, as a string, or a model that `transformers` or peft has loaded.
 
 Two things are optional:
 
@@ -18,7 +19,7 @@ Two things are optional:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hookline.errors import HooklineError
@@ -38,6 +39,7 @@ __all__ = [
     "PolicyError",
     "PolicySpecification",
     "TextPolicy",
+    "Tokenizer",
     "missing_methods",
 ]
 
@@ -71,12 +73,38 @@ class ControlPolicy(Protocol):
 class TextPolicy(Protocol):
     """A torch module that generates text."""
 
-    def token_logprobs(self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None) -> Tensor:
+    def token_logprobs(
+        self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None, needed: Tensor | None = None
+    ) -> Tensor:
         """The log-probability of each token but the first, given those before it: (rows, length - 1).
 
         :param valid: false where a token is padding, on either side. No other token may attend to it.
         :param temperature: the divisor of each row's logits, (rows,). None leaves the logits as they are.
+        :param needed: (rows, length - 1), true where the log-probability is used. The others may have any finite
+            value, so their logits, the largest part of a forward pass, need not be computed. None for all.
         """
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Turns text into tokens and back. `CharacterTokenizer` is one; a Hugging Face policy brings its own."""
+
+    @property
+    def size(self) -> int:
+        """The number of tokens."""
+
+    @property
+    def end(self) -> tuple[int, ...]:
+        """The tokens that end a response. The first is the one that examples for training end with."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, without special tokens."""
+
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """The tokens that a response follows: the prompt as a chat's first message, if there is a chat template."""
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text up to the first end token, without special tokens."""
 
 
 @runtime_checkable
@@ -89,8 +117,11 @@ class PolicySpecification(Protocol):
     def initial_weights(self, seed: int = 0) -> Mapping[str, np.ndarray]:
         """New weights from a seed."""
 
-    def torch_module(self, weights: Mapping[str, Any] | None = None) -> nn.Module:
-        """A module for training. Its state dict has the names and shapes of `shapes()`."""
+    def torch_module(self, weights: Mapping[str, Any] | None = None, seed: int = 0) -> nn.Module:
+        """A module for training, with these weights or the initial ones of the seed.
+
+        Its state dict has the names and shapes of `shapes()`.
+        """
 
 
 @runtime_checkable

@@ -79,12 +79,12 @@ class TransformerPolicy:
                 weights[name] = generator.normal(0.0, std, shape).astype(np.float32)
         return weights
 
-    def torch_module(self, weights: Mapping[str, Any] | None = None) -> Transformer:
+    def torch_module(self, weights: Mapping[str, Any] | None = None, seed: int = 0) -> Transformer:
         """The policy as a torch module for training, with these weights or new ones."""
         require("torch", "training a policy")
         from hookline.policies.transformer_torch import Transformer
 
-        return Transformer(self, self.initial_weights() if weights is None else weights)
+        return Transformer(self, self.initial_weights(seed) if weights is None else weights)
 
     def jax_prefill(
         self, weights: Mapping[str, jax.Array], tokens: jax.Array, valid: jax.Array, slots: int

@@ -51,7 +51,7 @@ def prefill(
     policy: TransformerPolicy, weights: Weights, tokens: jax.Array, valid: jax.Array, slots: int
 ) -> tuple[jax.Array, Cache]:
     """Read prompts, padded on the left. Returns the next token's logits and a cache with `slots` slots."""
-    x, keys, values = _run_blocks(policy, weights, tokens, valid)
+    x, keys, values = _run_blocks(policy, weights, tokens, valid, last_only=True)
     room = slots - tokens.shape[1]
     cache = Cache(
         keys=tuple(jnp.pad(k, ((0, 0), (0, 0), (0, room), (0, 0))) for k in keys),
@@ -86,8 +86,9 @@ def decode(
 
 
 def _run_blocks(
-    policy: TransformerPolicy, weights: Weights, tokens: jax.Array, valid: jax.Array
+    policy: TransformerPolicy, weights: Weights, tokens: jax.Array, valid: jax.Array, *, last_only: bool = False
 ) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
+    """The output of each token, or of the last one only, and the keys and values of all."""
     batch, length = tokens.shape
     positions = jnp.maximum(jnp.cumsum(valid, axis=1) - 1, 0)
     itself = jnp.eye(length, dtype=bool)
@@ -98,9 +99,11 @@ def _run_blocks(
         name = f"blocks.{block}"
         qkv = _linear(weights, f"{name}.attention.qkv", _norm(weights, f"{name}.norm1", x))
         q, k, v = qkv.reshape(batch, length, 3, policy.heads, policy.head_width).transpose(2, 0, 3, 1, 4)
+        if last_only and block == policy.layers - 1:
+            q, x, visible = q[:, :, -1:], x[:, -1:], visible[:, :, -1:]
         scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(policy.head_width)
         attention = jax.nn.softmax(jnp.where(visible, scores, MASKED))
-        mixed = jnp.einsum("bhqk,bhkd->bhqd", attention, v).swapaxes(1, 2).reshape(batch, length, policy.width)
+        mixed = jnp.einsum("bhqk,bhkd->bhqd", attention, v).swapaxes(1, 2).reshape(x.shape)
         x = x + _linear(weights, f"{name}.attention.out", mixed)
         x = x + _feedforward(weights, name, x)
         keys.append(k)

@@ -63,11 +63,18 @@ class Transformer(nn.Module):
         logits: Tensor = functional.linear(self.norm(x), self.token_embedding.weight)
         return logits
 
-    def token_logprobs(self, tokens: Tensor, valid: Tensor | None = None, temperature: Tensor | None = None) -> Tensor:
+    def token_logprobs(
+        self,
+        tokens: Tensor,
+        valid: Tensor | None = None,
+        temperature: Tensor | None = None,
+        needed: Tensor | None = None,
+    ) -> Tensor:
         """The log-probability of each token but the first, given those before it: (batch, length - 1).
 
         :param temperature: the divisor of each sequence's logits, (batch,).
         """
+        del needed  # the vocabulary is small
         return next_token_logprobs(self(tokens, valid), tokens, temperature)
 
 

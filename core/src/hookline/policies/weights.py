@@ -1,7 +1,8 @@
 """Passes weights between frameworks as flat dictionaries of arrays, checked by name and shape.
 
-Arrays are read with NumPy or DLPack, so the rollout worker reads the trainer's tensors without importing torch. Weights
-are copied once, because the trainer updates its own tensors in place while JAX may still be reading.
+Arrays are read with NumPy or DLPack, so the rollout worker reads the trainer's tensors without importing torch.
+`to_numpy` and `to_jax` copy the weights, because the trainer updates its own tensors in place while JAX may still be
+reading. `share_with_jax` does not, for a reader that is done before the next update.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-__all__ = ["WeightsError", "check_weights", "fingerprint", "load_into_module", "to_jax", "to_numpy"]
+__all__ = ["WeightsError", "check_weights", "fingerprint", "load_into_module", "share_with_jax", "to_jax", "to_numpy"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -63,6 +64,27 @@ def to_jax(weights: Mapping[str, Any]) -> dict[str, jax.Array]:
     framework = require("jax", "a rollout worker")
     arrays: dict[str, jax.Array] = framework.device_put(to_numpy(weights), framework.devices()[0])
     return arrays
+
+
+def share_with_jax(weights: Mapping[str, Any], dtype: Any) -> dict[str, jax.Array]:
+    """The weights as JAX arrays of a dtype, committed to JAX's first device, without a copy where that is possible.
+
+    JAX reads a torch tensor in place if it has that dtype, is on the CPU as JAX is, and is aligned to 64 bytes. A
+    change of the tensor then changes the array.
+    """
+    framework = require("jax", "a rollout engine")
+    arrays = {name: _shared(framework, value) for name, value in weights.items()}
+    arrays = {name: array if array.dtype == dtype else array.astype(dtype) for name, array in arrays.items()}
+    shared: dict[str, jax.Array] = framework.device_put(arrays, framework.devices()[0])
+    return shared
+
+
+def _shared(framework: Any, value: Any) -> Any:
+    if hasattr(value, "detach"):  # a torch tensor, which needs no torch import
+        return framework.numpy.from_dlpack(value.detach().cpu())
+    if isinstance(value, framework.Array):
+        return value
+    return framework.numpy.asarray(_readable(require("numpy", "handing over weights"), value))
 
 
 def fingerprint(module: nn.Module) -> str:

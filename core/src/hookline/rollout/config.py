@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from hookline.policies.protocol import PolicySpecification
+from hookline.policies.protocol import PolicySpecification, Tokenizer
 from hookline.rollout.curriculum import CurriculumConfig
 from hookline.rollout.errors import RolloutError
 from hookline.rollout.text.problems import CharacterTokenizer
 
-__all__ = ["RolloutWorkerConfig", "SamplingConfig", "check_config"]
+__all__ = ["RolloutWorkerConfig", "SamplingConfig", "check_config", "find_tokenizer"]
 
 
 @dataclass
@@ -38,7 +39,13 @@ class RolloutWorkerConfig:
     steps_per_rollout: int = 128
     """Steps in each environment."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    tokenizer: CharacterTokenizer = field(default_factory=CharacterTokenizer)
+    engine: str = "auto"
+    """The engine that generates text: `jax`, `transformers`, `mlx`, or one of a plugin. `auto` chooses `jax` if it
+    supports the policy, else `transformers`."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """The precision of the engine."""
+    tokenizer: Tokenizer | None = None
+    """None for the policy's own, or a `CharacterTokenizer` if it has none."""
     max_staleness: int | None = None
     """Rollouts whose weights are more versions behind than this are dropped. None keeps all."""
     max_waiting: int = 64
@@ -48,6 +55,15 @@ class RolloutWorkerConfig:
     """The index of this worker. Only worker 0 evaluates."""
     compilation_cache: Path | None = None
     """The folder of JAX's compilation cache, which later processes use again."""
+
+
+def find_tokenizer(config: RolloutWorkerConfig) -> Tokenizer:
+    """The tokenizer of the config, or the policy's own, or a `CharacterTokenizer`."""
+    if config.tokenizer is not None:
+        return config.tokenizer
+    own = getattr(config.policy, "tokenizer", None)
+    tokenizer: Tokenizer = CharacterTokenizer() if own is None else own()
+    return tokenizer
 
 
 def check_config(config: RolloutWorkerConfig) -> None:
@@ -63,8 +79,10 @@ def check_config(config: RolloutWorkerConfig) -> None:
     faults = [f"{name} must be at least 1, got {value!r}" for name, value in at_least_one.items() if value < 1]
     if config.sampling.temperature <= 0:
         faults.append(f"sampling.temperature must be greater than 0, got {config.sampling.temperature!r}")
-    if config.sampling.top_k is not None and not 1 <= config.sampling.top_k <= config.tokenizer.size:
-        faults.append(f"sampling.top_k must be 1 to {config.tokenizer.size} or None, got {config.sampling.top_k!r}")
+    if config.sampling.top_k is not None:
+        vocabulary = getattr(config.policy, "vocabulary", None) or find_tokenizer(config).size
+        if not 1 <= config.sampling.top_k <= vocabulary:
+            faults.append(f"sampling.top_k must be 1 to {vocabulary} or None, got {config.sampling.top_k!r}")
     if config.sampling.top_p is not None and not 0 < config.sampling.top_p <= 1:
         faults.append(f"sampling.top_p must be greater than 0 and at most 1, or None, got {config.sampling.top_p!r}")
     if config.max_staleness is not None and config.max_staleness < 0:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,9 +13,13 @@ from hookline.hooks.hook import Hook, default_hooks
 from hookline.hooks.manager import RESULTS, HookManager
 from hookline.plugin_manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
+from hookline.policies.protocol import PolicyError
+from hookline.policies.weights import check_weights
 from hookline.rollout.buffer import RolloutBuffer
-from hookline.rollout.config import RolloutWorkerConfig, check_config
+from hookline.rollout.config import RolloutWorkerConfig, check_config, find_tokenizer
 from hookline.rollout.curriculum import Curriculum
+from hookline.rollout.engines.engine import EngineRequest, RolloutEngine
+from hookline.rollout.engines.registry import build_engine
 from hookline.rollout.rng import key_for, key_of_step, keys_of_step
 from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
 from hookline.rollout.tracker import Tracker
@@ -57,8 +62,16 @@ class RolloutWorker:
         self.lesson_id: str | None = None
         """The lesson of the latest rollout."""
         self.weights_version = 0
+        self.tokenizer = find_tokenizer(config)
         self._runners = self._build_runners()
-        self.use_actor(self._default_actor())
+        self._policy: Any = config.policy or next(iter(self._runners.values())).default_policy()
+        self._weights: Any = None
+        """The latest weights. For text, None until the first update."""
+        self._engine: RolloutEngine | None = None
+        if not self.plays_text:
+            from hookline.policies.actor_jax import JaxActor
+
+            self.use_actor(JaxActor(self._policy))
         self._key = key_of_step(jax.random.key(config.seed), config.worker_index)
         self._buffer = RolloutBuffer(config.max_staleness, config.max_waiting)
         self._last_rewards: dict[str, float] = {}
@@ -73,31 +86,57 @@ class RolloutWorker:
 
         registered = collect_registered(self.plugins, "register_environments", "an environment")
         found = {name: own.value for name, own in registered.items()}
-        return {name: build_runner(lesson, self.config, found) for name, lesson in self.curriculum.lessons.items()}
-
-    def _default_actor(self) -> Actor:
-        from hookline.policies.actor_jax import JaxActor
-
-        return JaxActor(self.config.policy or next(iter(self._runners.values())).default_policy())
+        lessons = self.curriculum.lessons.items()
+        return {name: build_runner(lesson, self.config, self.tokenizer, found) for name, lesson in lessons}
 
     # -- the policy -----------------------------------------------------------------------------------------------
 
     def use_actor(self, actor: Actor) -> None:
-        """Play all lessons with this actor, starting from its initial weights."""
+        """Play all environments with this actor, starting from its initial weights."""
         for runner in self._runners.values():
             runner.use_actor(actor)
         self._actor = actor
+        self._policy = actor.policy
         self._weights = actor.initial_weights(self.config.seed)
+
+    def use_module(self, module: Any, device: str = "auto") -> None:
+        """Generate the responses of text lessons with a torch module, whose weights the engine may read in place.
+
+        The config's policy, if there is one, describes the module. Otherwise its `specification` does.
+        """
+        if self.config.policy is None:
+            self._policy = getattr(module, "specification", None)
+        self._build_engine(module, device)
+
+    @property
+    def engine(self) -> RolloutEngine:
+        """The engine of all text lessons. It is built when it is first used."""
+        return self._engine or self._build_engine()
+
+    def _build_engine(self, module: Any = None, device: str = "auto") -> RolloutEngine:
+        self._request = EngineRequest(self._policy, module, self.config.precision, device, self.config.seed)
+        engine = build_engine(self.config.engine, self._request, self.plugins)
+        size, has_own = self.tokenizer.size, self.config.tokenizer is None and hasattr(self._policy, "tokenizer")
+        # Hugging Face models often have more tokens than their tokenizers.
+        if engine.vocabulary < size or (engine.vocabulary > size and not has_own):
+            raise PolicyError(f"the tokenizer has {size} tokens, the policy {engine.vocabulary}")
+        engine.update_weights({}, self.weights_version)
+        if self._policy is None:
+            self._shapes = {name: tuple(own.shape) for name, own in module.state_dict().items()}
+        else:
+            self._shapes = self._policy.shapes()
+        self._engine = engine
+        return engine
 
     @property
     def policy(self) -> Any:
         """The policy of all lessons: a specification or a torch module."""
-        return self._actor.policy
+        return self._request.module if self._policy is None else self._policy
 
     @property
     def plays_text(self) -> bool:
         """Whether the lessons are text lessons. One policy plays all lessons, so they are all of one kind."""
-        return next(iter(self._runners.values())).plays_text
+        return all(runner.plays_text for runner in self._runners.values())
 
     # -- hooks in the class style ---------------------------------------------------------------------------------
 
@@ -144,7 +183,8 @@ class RolloutWorker:
         lesson_id = self.lesson_id = self.curriculum.sample(float(keys.lesson))
         context = self._lesson_context(keys.on_rollout_start, lesson_id)
         self.plugins.emit.on_rollout_start(context=context)
-        rollout = self._runners[lesson_id].rollout(self._weights, keys.rollout, self.weights_version)
+        policy = self.engine if self.plays_text else self._weights
+        rollout = self._runners[lesson_id].rollout(policy, keys.rollout, self.weights_version)
         self.step += 1
         if "mean_reward" in rollout.stats:
             self._last_rewards[lesson_id] = rollout.stats["mean_reward"]
@@ -172,10 +212,19 @@ class RolloutWorker:
 
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Load new weights, as torch, JAX or NumPy arrays by name. Rollouts that become stale are dropped."""
-        self._weights = self._actor.load_weights(weights)
+        if self.plays_text:
+            self._load_into_engine(weights, version)
+            self._weights = weights
+        else:
+            self._weights = self._actor.load_weights(weights)
         self.weights_version = version
         self._buffer.drop_stale(version)
         self.plugins.emit.on_weights_updated(context=self._context("on_weights_updated"), version=version)
+
+    def _load_into_engine(self, weights: Mapping[str, Any], version: int | None) -> None:
+        engine = self.engine
+        check_weights(weights, self._shapes)
+        engine.update_weights(weights, version)
 
     def start(self) -> None:
         """Emit `on_worker_start`, unless the worker is running already."""
@@ -268,11 +317,23 @@ class RolloutWorker:
         names = request.lessons or tuple(self.curriculum.lessons)
         for name in names:
             self.curriculum.success_of(name)  # raises for an unknown lesson
-        own = self._weights if weights is None else self._actor.load_weights(weights)
-        episodes: dict[str, list[Episode]] = {}
-        for name in names:
-            episodes[name] = self._runners[name].evaluate(own, key_for(key, name), request)
-        return episodes
+        with self._playing_with(weights) as policy:
+            return {name: self._runners[name].evaluate(policy, key_for(key, name), request) for name in names}
+
+    @contextmanager
+    def _playing_with(self, weights: Mapping[str, Any] | None) -> Iterator[Any]:
+        """The first argument of `Runner.evaluate`: an actor's weights, or the engine with these weights in it."""
+        if not self.plays_text:
+            yield self._weights if weights is None else self._actor.load_weights(weights)
+        elif weights is None:
+            yield self.engine
+        else:
+            self._load_into_engine(weights, None)
+            try:
+                yield self.engine
+            finally:
+                training = self._request.weights() if self._weights is None else self._weights
+                self.engine.update_weights(training, self.weights_version)
 
     def answer_evaluation(self, request: EvaluationRequest, weights: Mapping[str, Any]) -> EvaluationResult:
         """The result for `evaluate_policy`, with all rng keys from the request's seed. Emits no events.

@@ -14,6 +14,7 @@ require("numpy", "the trainer", "torch")
 
 from hookline.training.config import (  # noqa: E402
     LearnerConfig,
+    LoraConfig,
     OptimizerConfig,
     RolloutConfig,
     SupervisedConfig,
@@ -29,6 +30,7 @@ from hookline_hookspecs import TrainerHook, TrainerState  # noqa: E402
 __all__ = [
     "Experience",
     "LearnerConfig",
+    "LoraConfig",
     "Loss",
     "OptimizerConfig",
     "RolloutConfig",

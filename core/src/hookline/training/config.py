@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError, ValidationInfo
 
+from hookline.errors import ConfigFault
+from hookline.policies import LoraConfig
 from hookline.pydantic_faults import validation_faults
 from hookline.training.errors import TrainerConfigError
 
 __all__ = [
     "LearnerConfig",
+    "LoraConfig",
     "OptimizerConfig",
     "RolloutConfig",
     "SupervisedConfig",
     "TrainerConfig",
     "as_plain_data",
     "check_config",
+    "config_faults",
     "from_plain_data",
 ]
 
@@ -27,6 +31,18 @@ Config = TypeVar("Config", bound="TrainerConfig")
 
 LARGEST_SEED: Final = 2**32 - 1
 """The largest seed that the rngs of torch, JAX and NumPy all accept."""
+
+
+def _folder_or_hub_name(text: str, info: ValidationInfo) -> str:
+    """An absolute path if there is such a folder beside the run file, or if it can only be a path; else the name."""
+    if info.context is None:
+        return text
+    folder = info.context["folder"] / Path(text).expanduser()
+    return str(folder.resolve()) if folder.is_dir() or text.startswith((".", "/", "~")) else text
+
+
+ModelName = Annotated[str, AfterValidator(_folder_or_hub_name)]
+"""The folder of a Hugging Face model, or its name on the hub."""
 
 
 @dataclass
@@ -72,6 +88,17 @@ class RolloutConfig:
     """Steps in each environment."""
     samples_per_prompt: int = 8
     """Responses to each prompt of a text lesson."""
+    temperature: float = 1.0
+    """The divisor of the logits when responses are sampled."""
+    top_k: int | None = None
+    """Sample from this many of the likeliest tokens. None for all."""
+    top_p: float | None = None
+    """Of those, sample from the fewest tokens whose probabilities add up to at least this. None for all."""
+    engine: str = "auto"
+    """The engine that generates text: `jax`, `transformers`, `mlx`, or one of a plugin. `auto` chooses `jax` if it
+    supports the policy, else `transformers`."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """The precision of the engine."""
     rollouts_per_epoch: int = 1
     minibatches: int = 4
     """The number of minibatches that an epoch's experience is divided into."""
@@ -104,6 +131,10 @@ class TrainerConfig:
     """Resume from the run's folder. An installed plugin restores the state."""
     task: str | None = None
     """The task's name for `hookline train`, if the run has one."""
+    policy: ModelName | None = None
+    """A Hugging Face causal LM: its folder or its name on the hub. None for the policy that the task builds."""
+    lora: LoraConfig | None = None
+    """Train low-rank adapters instead of all weights. Needs `policy`."""
     losses: Mapping[str, Mapping[str, Any]] | None = None
     """The options of each loss, by the loss's name. None for the defaults:
     `sft` for a dataset, `ppo_actor` and `ppo_critic` for control, `grpo` for text."""
@@ -119,6 +150,14 @@ class TrainerConfig:
 
 def check_config(config: TrainerConfig) -> None:
     """Raise an error that lists all invalid values."""
+    faults = config_faults(config)
+    if faults:
+        shown = "; ".join(f"{fault.where} {fault.problem}" for fault in faults)
+        raise TrainerConfigError(f"{type(config).__name__}: {shown}")
+
+
+def config_faults(config: TrainerConfig) -> list[ConfigFault]:
+    """The values that have the right type and are invalid."""
     rollout, supervised, optimizer = config.rollout, config.supervised, config.optimizer
     at_least_one = {
         "epochs": config.epochs,
@@ -133,30 +172,30 @@ def check_config(config: TrainerConfig) -> None:
         "learner.micro_batch_rows": 1 if config.learner.micro_batch_rows is None else config.learner.micro_batch_rows,
         "threads": 1 if config.threads is None else config.threads,
     }
-    faults = [f"{name} must be at least 1, got {value!r}" for name, value in at_least_one.items() if not value >= 1]
+    problems = {name: f"must be at least 1, got {value!r}" for name, value in at_least_one.items() if not value >= 1}
     if not 0 <= config.seed <= LARGEST_SEED:
-        faults.append(f"seed must be from 0 to {LARGEST_SEED}, got {config.seed!r}")
+        problems["seed"] = f"must be from 0 to {LARGEST_SEED}, got {config.seed!r}"
     if not optimizer.learning_rate > 0:
-        faults.append(f"optimizer.learning_rate must be greater than 0, got {optimizer.learning_rate!r}")
+        problems["optimizer.learning_rate"] = f"must be greater than 0, got {optimizer.learning_rate!r}"
     if optimizer.max_grad_norm is not None and not optimizer.max_grad_norm > 0:
-        faults.append(f"optimizer.max_grad_norm must be greater than 0, or None, got {optimizer.max_grad_norm!r}")
+        problems["optimizer.max_grad_norm"] = f"must be greater than 0, or None, got {optimizer.max_grad_norm!r}"
     if not optimizer.warmup_steps >= 0:
-        faults.append(f"optimizer.warmup_steps must be at least 0, got {optimizer.warmup_steps!r}")
-    faults += _unknown_choices("optimizer", optimizer) + _unknown_choices("learner", config.learner)
+        problems["optimizer.warmup_steps"] = f"must be at least 0, got {optimizer.warmup_steps!r}"
+    for section in ("optimizer", "learner", "rollout"):
+        problems |= _unknown_choices(section, getattr(config, section))
     if not config.rank_timeout_seconds > 0:
-        faults.append(f"rank_timeout_seconds must be greater than 0, got {config.rank_timeout_seconds!r}")
-    if faults:
-        raise TrainerConfigError(f"{type(config).__name__}: " + "; ".join(faults))
+        problems["rank_timeout_seconds"] = f"must be greater than 0, got {config.rank_timeout_seconds!r}"
+    return [ConfigFault(name, problem) for name, problem in problems.items()]
 
 
-def _unknown_choices(section: str, config: Any) -> list[str]:
-    """A fault for each `Literal` field whose value is not one of its choices."""
-    faults = []
+def _unknown_choices(section: str, config: Any) -> dict[str, str]:
+    """The problem of each `Literal` field whose value is not one of its choices."""
+    problems = {}
     for name, hint in get_type_hints(type(config)).items():
         choices, value = get_args(hint), getattr(config, name)
         if get_origin(hint) is Literal and value not in choices:
-            faults.append(f"{section}.{name} must be one of {', '.join(choices)}, got {value!r}")
-    return faults
+            problems[f"{section}.{name}"] = f"must be one of {', '.join(choices)}, got {value!r}"
+    return problems
 
 
 def as_plain_data(value: Any) -> Any:

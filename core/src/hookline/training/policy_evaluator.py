@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, Final
 
 from hookline.plugin_manager import open_plugins
 from hookline.plugin_manager.manager import Overrides
@@ -21,23 +19,12 @@ from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, hoo
 
 if TYPE_CHECKING:
     from hookline.rollout import RolloutWorker
+    from hookline.training.trainer import Trainer
 
 __all__ = ["NAME", "PolicyEvaluator", "evaluate_run"]
 
 NAME: Final = "policy-evaluator"
 """The plugin name of the trainer's evaluator."""
-
-
-class Evaluable(Protocol):
-    """The part of a trainer that `PolicyEvaluator` uses."""
-
-    policy: nn.Module
-
-    @property
-    def worker(self) -> RolloutWorker | None: ...
-
-    @property
-    def loop(self) -> Any: ...
 
 
 class PolicyEvaluator:
@@ -47,7 +34,7 @@ class PolicyEvaluator:
     continues as if there had been no evaluation.
     """
 
-    def __init__(self, trainer: Evaluable) -> None:
+    def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
     @hookimpl(trylast=True)

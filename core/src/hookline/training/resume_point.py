@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -12,7 +12,13 @@ from torch import Tensor
 
 from hookline_hookspecs import hookimpl
 
+if TYPE_CHECKING:
+    from hookline.training.trainer import Trainer
+
 __all__ = ["ResumePoint", "restore_generators", "seed_generators", "take_generators"]
+
+NAME: Final = "trainer"
+"""The plugin name of the trainer."""
 
 
 def seed_generators(seed: int) -> None:
@@ -56,20 +62,12 @@ def _from_hex(text: str) -> Tensor:
     return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)
 
 
-class Resumable(Protocol):
-    """The part of a trainer that `ResumePoint` uses."""
-
-    def progress(self) -> dict[str, Any]: ...
-
-    def load_progress(self, progress: Mapping[str, Any]) -> None: ...
-
-
 class ResumePoint:
     """Saves and restores the trainer's progress as the state of a plugin, since checkpoints store plugin states."""
 
     critical = True  # a run resumed from part of its state is not the same run
 
-    def __init__(self, trainer: Resumable) -> None:
+    def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
     @hookimpl
@@ -80,7 +78,3 @@ class ResumePoint:
     def load_plugin_state(self, saved: Mapping[str, Mapping[str, Any]]) -> None:
         if NAME in saved:
             self._trainer.load_progress(saved[NAME])
-
-
-NAME = "trainer"
-"""The plugin name of the trainer."""

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
     from hookline_hookspecs import Rollout
 
-__all__ = ["RolloutLoop", "as_module", "build_worker", "check_divisible", "use_module_for_rollouts"]
+__all__ = [
+    "RolloutLoop",
+    "as_module",
+    "build_worker",
+    "check_divisible",
+    "use_module_for_rollouts",
+    "worker_options",
+]
 
 
 class RolloutLoop:
@@ -176,18 +183,16 @@ def build_worker(
     state: TrainerState,
 ) -> RolloutWorker:
     """A rollout worker for the curriculum's lessons; for CartPole without a curriculum."""
-    from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
+    from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker, RolloutWorkerConfig
 
     lessons = curriculum.config if isinstance(curriculum, Curriculum) else curriculum or CurriculumConfig()
     worker = RolloutWorker(
         RolloutWorkerConfig(
             curriculum_config=lessons,
-            policy=jax_specification(policy),
-            num_environments=config.num_environments,
-            steps_per_rollout=config.steps_per_rollout,
-            sampling=SamplingConfig(samples_per_prompt=config.samples_per_prompt),
+            policy=worker_specification(policy),
             seed=seed,
             worker_index=ranks.rank,
+            **worker_options(config),
         ),
         plugins,
         run_state=state,
@@ -197,37 +202,55 @@ def build_worker(
     return worker
 
 
+def worker_options(config: RolloutConfig) -> dict[str, Any]:
+    """The fields of a `RolloutWorkerConfig` that a trainer's config sets."""
+    from hookline.rollout import SamplingConfig
+
+    return {
+        "num_environments": config.num_environments,
+        "steps_per_rollout": config.steps_per_rollout,
+        "sampling": SamplingConfig(config.samples_per_prompt, config.temperature, config.top_k, config.top_p),
+        "engine": config.engine,
+        "precision": config.precision,
+    }
+
+
 def as_module(policy: Any, seed: int) -> nn.Module:
     """The policy itself if it is a module, or a new module made from its specification."""
     if isinstance(policy, nn.Module):
         return policy
     if isinstance(policy, PolicySpecification):
-        return policy.torch_module(policy.initial_weights(seed))
+        return policy.torch_module(seed=seed)
     raise TrainingError(
-        f"the policy is a {type(policy).__name__}; it must be a torch module, or a specification such as "
-        "MLPPolicy or TransformerPolicy"
+        f"the policy is a {type(policy).__name__}; it must be a torch module, the folder or name of a Hugging Face "
+        "model, or a specification such as MLPPolicy or TransformerPolicy"
     )
 
 
-def jax_specification(policy: Any) -> PolicySpecification | None:
-    """The specification for rollouts in JAX: the policy itself or its `specification`; None if neither has one."""
+def worker_specification(policy: Any) -> PolicySpecification | None:
+    """The specification that a worker can play by itself: the policy or its `specification`.
+
+    None if there is none, or if it has neither a JAX forward nor a tokenizer. A worker then plays the torch module.
+    """
     found = getattr(policy, "specification", None) if isinstance(policy, nn.Module) else policy
-    has_forward = isinstance(found, (JaxControlPolicy, JaxTextPolicy))
-    return found if has_forward and isinstance(found, PolicySpecification) else None
+    playable = isinstance(found, (JaxControlPolicy, JaxTextPolicy)) or hasattr(found, "tokenizer")
+    return found if playable and isinstance(found, PolicySpecification) else None
 
 
 def use_module_for_rollouts(worker: RolloutWorker, module: nn.Module, device: torch.device) -> None:
-    """Make the worker sample with the torch module if there is no JAX specification; check that it fits the lessons.
+    """Make the worker sample with the torch module's weights; check that it fits the lessons.
 
     A worker with a policy in its config keeps that policy. Its weights must have the same names as the module's.
     """
-    if jax_specification(module) is None and worker.config.policy is None:
-        worker.use_actor(TorchActor(module, device))
-    if not worker.plays_text:
+    if worker.plays_text:
+        if not isinstance(module, TextPolicy):
+            raise PolicyError(
+                f"the lessons are text ({', '.join(worker.curriculum.lessons)}), but the policy, a "
+                f"{type(module).__name__}, has no token_logprobs(): add token_logprobs(tokens, valid, temperature); "
+                "forward(tokens) is not enough, since it does not know which tokens are padding"
+            )
+        worker.use_module(module, str(device))
+    else:
+        if worker_specification(module) is None and worker.config.policy is None:
+            worker.use_actor(TorchActor(module, device))
         control_policy(module)
-    elif not isinstance(module, TextPolicy):
-        raise PolicyError(
-            f"the lessons are text ({', '.join(worker.curriculum.lessons)}), but the policy, a "
-            f"{type(module).__name__}, has no token_logprobs(): add token_logprobs(tokens, valid, temperature); "
-            "forward(tokens) is not enough, since it does not know which tokens are padding"
-        )

@@ -18,6 +18,7 @@ from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainingError
 from hookline.training.gc_freeze import gc_freeze
+from hookline.training.given_policy import given_policy
 from hookline.training.learner.learner import Learner, choose_device
 from hookline.training.losses.registry import NAME as LOSSES
 from hookline.training.losses.registry import LossLifecycle, build_losses
@@ -51,7 +52,8 @@ class Trainer:
 
     :param curriculum: the lessons; CartPole without a curriculum and a dataset.
     :param policy: a torch module, or a specification such as `MLPPolicy` or `TransformerPolicy`. The methods it needs
-        are in `hookline.policies.protocol`. None for a default that fits the first lesson.
+        are in `hookline.policies.protocol`. Or a Hugging Face causal LM: its folder, its name on the hub, or the model.
+        None for `config.policy`, and without one for a default that fits the first lesson.
     :param dataset: a sequence of examples, each a mapping of names to numbers; see `hookline.training.supervised_loop`.
     :param validation_dataset: held-out examples.
     :param plugins: receives the events. The default manager has no plugins; `hookline.train` and `hookline.launcher`
@@ -74,8 +76,10 @@ class Trainer:
         rewards: IntegratedRewardConfig | None = None,
         warm_start: WarmStart | None = None,
     ) -> None:
-        self.config = config = config or TrainerConfig()
+        config = config or TrainerConfig()
         check_config(config)
+        config, policy = given_policy(config, policy)
+        self.config = config
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         self.ranks = join_ranks(config.rank_timeout_seconds)
@@ -161,7 +165,9 @@ class Trainer:
 
     def _build_learner(self, policy: Any, default_losses: Mapping[str, Mapping[str, Any]]) -> Learner:
         if policy is None:
-            raise TrainingError("a dataset needs a policy: pass a torch module or a TransformerPolicy to the trainer")
+            raise TrainingError(
+                "a dataset needs a policy: pass a torch module, a TransformerPolicy or a model's folder to the trainer"
+            )
         module = as_module(policy, self.config.seed)
         losses = build_losses(default_losses if self.config.losses is None else self.config.losses, self.plugins)
         self.learner = learner = Learner(module, losses, self.config.optimizer, self.config.learner, self.ranks)

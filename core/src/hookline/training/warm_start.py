@@ -26,19 +26,17 @@ from hookline.training.supervised_loop import Batches
 if TYPE_CHECKING:
     from hookline.rollout import RolloutWorker
 
-__all__ = ["WarmStart", "WarmStartPhase"]
+__all__ = ["WarmStart", "WarmStartConfig", "WarmStartPhase"]
 
 EVALUATION: Final = "warm_start"
 
 logger = logging.getLogger("hookline.training")
 
 
-@dataclass
-class WarmStart:
-    """The dataset of a warm start, and the condition that ends it."""
+@dataclass(kw_only=True)
+class WarmStartConfig:
+    """The condition that ends a warm start, and its gradient steps."""
 
-    dataset: Sequence[Mapping[str, Any]]
-    """Examples in the format of the trainer's dataset."""
     until: Mapping[str, float]
     """The share of problems that the policy must solve, by lesson. The phase ends when all lessons reach it."""
     n_examples: int = 256
@@ -50,6 +48,14 @@ class WarmStart:
     batch_size: int = 128
     """Examples in each gradient step, over all ranks."""
     learning_rate: float = 1e-3
+
+
+@dataclass
+class WarmStart(WarmStartConfig):
+    """A warm start and its dataset."""
+
+    dataset: Sequence[Mapping[str, Any]]
+    """Examples in the format of the trainer's dataset."""
 
 
 class WarmStartPhase:

@@ -1,44 +1,71 @@
-"""`JaxEngine`: generates text with a policy's JAX forward. One scan samples all tokens."""
+"""`JaxEngine`: generates text with a policy's JAX forward. One compiled loop samples all tokens."""
 
 from __future__ import annotations
 
+import atexit
+import math
+import os
+import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hookline.policies import to_jax
 from hookline.policies.protocol import JaxTextPolicy
+from hookline.policies.weights import share_with_jax
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.engines.engine import Generated
 
-__all__ = ["JaxEngine"]
-
-PROMPT_GRAIN: Final = 8
-"""Prompts are padded to a multiple of this many tokens, because jit compiles once for each length."""
+__all__ = ["JaxEngine", "padded_length"]
 
 PAD: Final = 0
-NEVER: Final = -1
-"""A stop token that is never sampled."""
+
+MIN_ROWS: Final = 32
+"""The fewest responses that are worth a thread of their own."""
+
+
+_engines: weakref.WeakSet[JaxEngine] = weakref.WeakSet()
+
+
+@atexit.register
+def _let_go_of_weights() -> None:
+    # They may be memory of torch, which takes the GIL to free it. A thread of XLA that does so after the interpreter
+    # has ended aborts the process.
+    for engine in list(_engines):
+        engine._weights = {}
 
 
 class JaxEngine:
-    """Prefills each prompt once for all of its samples, and decodes with a key-value cache."""
+    """Prefills each prompt once for all of its samples, and decodes with a key-value cache.
 
-    def __init__(self, policy: JaxTextPolicy) -> None:
+    :param weights: the policy's weights by name, from any framework.
+    :param precision: the dtype that weights are cast to. fp32 weights in memory that JAX can use are not copied.
+    """
+
+    def __init__(
+        self,
+        policy: JaxTextPolicy,
+        weights: Mapping[str, Any] | None = None,
+        *,
+        precision: Literal["fp32", "bf16"] = "fp32",
+    ) -> None:
         self._policy = policy
-        self._weights: Mapping[str, jax.Array] = {}
+        self._dtype = jnp.bfloat16 if precision == "bf16" else jnp.float32
+        self._weights: dict[str, jax.Array] = {}
         self.context = policy.context
         self.vocabulary = policy.vocabulary
         self.version: int | None = None
+        _engines.add(self)
+        if weights is not None:
+            self.update_weights(weights, None)
 
     def update_weights(self, weights: Mapping[str, Any], version: int | None) -> None:
-        """Load weights from any framework. JAX arrays are immutable and need no copy."""
-        are_jax = all(isinstance(array, jax.Array) for array in weights.values())
-        self._weights = weights if are_jax else to_jax(weights)
+        """Load weights from any framework. Those that are not given keep their values."""
+        self._weights = {**self._weights, **share_with_jax(weights, self._dtype)}
         self.version = version
 
     def generate(
@@ -48,30 +75,63 @@ class JaxEngine:
         key: jax.Array,
         *,
         max_new_tokens: int,
-        stop: int | None = None,
+        stop: Sequence[int] = (),
     ) -> Generated:
         longest = max(1, *map(len, prompts))
-        length = max(longest, min(self.context - max_new_tokens, -(-longest // PROMPT_GRAIN) * PROMPT_GRAIN))
+        length = max(longest, min(self.context - max_new_tokens, padded_length(longest)))
         tokens = np.full((len(prompts), length), PAD, np.int32)
         valid = np.zeros((len(prompts), length), bool)
         for row, prompt in enumerate(prompts):
             tokens[row, length - len(prompt) :] = prompt
             valid[row, length - len(prompt) :] = True
-        sampled = _sample(
-            self._policy,
-            self._weights,
-            tokens,
-            valid,
-            key,
-            sampling.temperature or 1.0,
-            sampling.top_p,
-            samples=sampling.samples_per_prompt,
-            new_tokens=max_new_tokens,
-            stop=NEVER if stop is None else stop,
-            top_k=sampling.top_k,
-            greedy=sampling.temperature == 0,
-        )
-        return Generated(*jax.tree.map(np.array, sampled))
+        samples = sampling.samples_per_prompt
+        uniform = np.asarray(jax.random.uniform(key, (max_new_tokens, len(prompts) * samples)))
+
+        def generate(part: slice) -> Generated:
+            sampled = _sample(
+                self._policy,
+                self._weights,
+                tokens[part],
+                valid[part],
+                uniform[:, part.start * samples : part.stop * samples],
+                sampling.temperature or 1.0,
+                sampling.top_p,
+                samples=samples,
+                new_tokens=max_new_tokens,
+                stop=tuple(stop),
+                top_k=sampling.top_k,
+                greedy=sampling.temperature == 0,
+            )
+            return Generated(*jax.tree.map(np.array, sampled))
+
+        parts = _parts(len(prompts), samples)
+        if len(parts) == 1:
+            return generate(parts[0])
+        with ThreadPoolExecutor(len(parts)) as threads:
+            made = list(threads.map(generate, parts))
+        whole: Generated = jax.tree.map(lambda *arrays: np.concatenate(arrays), *made)
+        return whole
+
+
+def _parts(prompts: int, samples: int) -> list[slice]:
+    """Parts of equal size that are generated in parallel, one for each core. On a GPU it is one part.
+
+    XLA computes the small matrix products of a decode step on one core.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = min(cores, prompts * samples // MIN_ROWS) if jax.default_backend() == "cpu" else 1
+    count = max((n for n in range(1, wanted + 1) if prompts % n == 0), default=1)
+    size = prompts // count
+    return [slice(start, start + size) for start in range(0, prompts, size)]
+
+
+def padded_length(length: int) -> int:
+    """The length that prompts are padded to, because jit compiles once for each length.
+
+    Up to 64 it is a multiple of 8. Above, there are four lengths between a power of two and the next.
+    """
+    grain = max(8, 1 << (length - 1).bit_length() >> 3)
+    return -(-length // grain) * grain
 
 
 class _Sampled(NamedTuple):
@@ -87,34 +147,36 @@ def _sample(
     weights: Mapping[str, Any],
     prompts: jax.Array,
     prompt_valid: jax.Array,
-    key: jax.Array,
+    uniform: jax.Array,
     temperature: float | jax.Array,
     top_p: float | jax.Array | None,
     *,
     samples: int,
     new_tokens: int,
-    stop: int,
+    stop: tuple[int, ...],
     top_k: int | None,
     greedy: bool,
 ) -> _Sampled:
-    """:param prompts: (prompts, length) tokens, padded on the left."""
+    """:param prompts: (prompts, length) tokens, padded on the left.
+
+    :param uniform: numbers from 0 to 1, (new_tokens, prompts x samples). Drawn in bulk, because drawing a few at a
+        time costs more than the policy.
+    """
     length = prompts.shape[1]
     # The last token is not fed back, so it needs no slot.
     read = policy.jax_prefill(weights, prompts, prompt_valid, slots=length + new_tokens - 1)
     logits, cache = jax.tree.map(lambda array: jnp.repeat(array, samples, axis=0), read)
-    position = jnp.repeat(prompt_valid.sum(axis=1), samples)
+    start = jnp.repeat(prompt_valid.sum(axis=1), samples)
     batch = prompts.shape[0] * samples
-    # Drawn in bulk, because drawing a few numbers at a time costs more than the policy.
-    shape = (new_tokens, batch, policy.vocabulary if top_k is None else top_k)
-    noise = jnp.zeros((new_tokens, 0)) if greedy else jax.random.gumbel(key, shape)
 
-    def write(logits: jax.Array, noise: jax.Array, ended: jax.Array) -> _Sampled:
+    def write(index: jax.Array | int, logits: jax.Array, ended: jax.Array) -> _Sampled:
+        logits = logits.astype(jnp.float32)
         if greedy:
             token, logprob, log_mass = _likeliest(logits)
         elif top_k is None and top_p is None:
-            token, logprob, log_mass = _draw(logits / temperature, noise)
+            token, logprob, log_mass = _draw(logits / temperature, uniform[index])
         else:
-            token, logprob, log_mass = _draw_truncated(logits / temperature, noise, top_k, top_p)
+            token, logprob, log_mass = _draw_truncated(logits / temperature, uniform[index], top_k, top_p)
         return _Sampled(
             jnp.where(ended, PAD, token),
             jnp.where(ended, 0.0, logprob),
@@ -122,17 +184,24 @@ def _sample(
             None if log_mass is None else jnp.where(ended, 0.0, log_mass),
         )
 
-    def step(carry: tuple[Any, ...], xs: tuple[jax.Array, jax.Array]) -> tuple[tuple[Any, ...], _Sampled]:
-        logits, cache, position, ended = carry
-        index, noise = xs
-        written = write(logits, noise, ended)
-        logits, cache = policy.jax_decode(weights, written.tokens, position, length + index, cache)
-        return (logits, cache, position + 1, ended | (written.tokens == stop)), written
+    def goes_on(state: tuple[Any, ...]) -> jax.Array:
+        index, _, _, ended, _ = state
+        more: jax.Array = (index < new_tokens - 1) & ~ended.all()
+        return more
 
-    start = (logits, cache, position, jnp.zeros(batch, bool))
-    (logits, _, _, ended), before = jax.lax.scan(step, start, (jnp.arange(new_tokens - 1), noise[:-1]))
-    last = write(logits, noise[-1], ended)
-    whole: _Sampled = jax.tree.map(lambda tokens, one: jnp.concatenate([tokens, one[None]]).T, before, last)
+    def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        index, logits, cache, ended, written = state
+        new = write(index, logits, ended)
+        written = jax.tree.map(lambda all_, one: all_.at[index].set(one), written, new)
+        logits, cache = policy.jax_decode(weights, new.tokens, start + index, length + index, cache)
+        return index + 1, logits, cache, ended | jnp.isin(new.tokens, jnp.array(stop, jnp.int32)), written
+
+    ended = jnp.zeros(batch, bool)
+    shapes = jax.eval_shape(write, 0, logits, ended)
+    nothing = jax.tree.map(lambda one: jnp.zeros((new_tokens, *one.shape), one.dtype), shapes)
+    _, logits, _, ended, written = jax.lax.while_loop(goes_on, step, (0, logits, cache, ended, nothing))
+    last = write(new_tokens - 1, logits, ended)
+    whole: _Sampled = jax.tree.map(lambda all_, one: all_.at[-1].set(one).T, written, last)
     return whole
 
 
@@ -141,28 +210,72 @@ _Choice = tuple[jax.Array, jax.Array, jax.Array | None]
 
 
 def _likeliest(logits: jax.Array) -> _Choice:
-    return _with_logprob(logits, jnp.argmax(logits, axis=-1))
-
-
-def _draw(logits: jax.Array, noise: jax.Array) -> _Choice:
-    return _with_logprob(logits, jnp.argmax(logits + noise, axis=-1))
-
-
-def _with_logprob(logits: jax.Array, token: jax.Array) -> _Choice:
+    token = jnp.argmax(logits, axis=-1)
     return token, _pick(logits, token) - jax.nn.logsumexp(logits, axis=-1), None
 
 
-def _draw_truncated(logits: jax.Array, noise: jax.Array, top_k: int | None, top_p: float | jax.Array | None) -> _Choice:
+def _draw(logits: jax.Array, uniform: jax.Array) -> _Choice:
+    token, mass = _place(logits, uniform)
+    return token, _pick(logits, token) - mass, None
+
+
+def _draw_truncated(
+    logits: jax.Array, uniform: jax.Array, top_k: int | None, top_p: float | jax.Array | None
+) -> _Choice:
     """Sample from the `top_k` likeliest tokens, and of those from the fewest whose probabilities reach `top_p`."""
-    kept, tokens = jax.lax.top_k(logits, logits.shape[-1] if top_k is None else top_k)
+    kept, tokens = (logits, None) if top_k is None else jax.lax.top_k(logits, top_k)
     if top_p is not None:
-        shares = jax.nn.softmax(kept, axis=-1)
-        before = jnp.cumsum(shares, axis=-1) - shares
-        # The likeliest token is always kept, and so is the one that reaches `top_p`.
-        kept = jnp.where(before < top_p, kept, -jnp.inf)
-    place = jnp.argmax(kept + noise, axis=-1)
-    mass = jax.nn.logsumexp(kept, axis=-1)
-    return _pick(tokens, place), _pick(kept, place) - mass, mass - jax.nn.logsumexp(logits, axis=-1)
+        kept = jnp.where(_nucleus(kept, top_p), kept, -jnp.inf)
+    place, mass = _place(kept, uniform)
+    token = place if tokens is None else _pick(tokens, place)
+    return token, _pick(kept, place) - mass, mass - jax.nn.logsumexp(logits, axis=-1)
+
+
+def _nucleus(logits: jax.Array, top_p: float | jax.Array) -> jax.Array:
+    """Which of the tokens are the fewest whose probabilities reach `top_p`. Tokens as likely as the last are kept too.
+
+    The least probability of them is found by bisection, because to sort a large vocabulary takes much longer. It goes
+    by the bits of the numbers, which for positive ones are in the same order, so that it is exact after 31 steps.
+    """
+    shares = jax.nn.softmax(logits, axis=-1)
+    bits = jax.lax.bitcast_convert_type(shares, jnp.int32)
+
+    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        enough, too_few = bounds
+        middle = enough + (too_few - enough) // 2
+        reaches = jnp.where(bits >= middle, shares, 0.0).sum(axis=-1, keepdims=True) >= top_p
+        return jnp.where(reaches, middle, enough), jnp.where(reaches, too_few, middle)
+
+    none = bits.max(axis=-1, keepdims=True) + 1
+    least, _ = jax.lax.fori_loop(0, 31, halve, (jnp.zeros_like(none), none))
+    kept: jax.Array = bits >= least
+    return kept
+
+
+def _place(logits: jax.Array, uniform: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A place drawn from each row of logits with one number from 0 to 1, and the logsumexp of the row.
+
+    The place is where the running sum of the probabilities passes the number. It is found in two steps, first among
+    blocks of tokens, then within one, so that the running sums are short. One number for each token (Gumbel noise)
+    would be simpler, but to draw it takes longer than a small policy does, and it needs the memory of a vocabulary.
+    """
+    rows, size = logits.shape
+    width = math.isqrt(size - 1) + 1
+    top = logits.max(axis=-1, keepdims=True)
+    shares = jnp.pad(jnp.exp(logits - top), ((0, 0), (0, -size % width))).reshape(rows, -1, width)
+    blocks = shares.sum(axis=-1)
+    ends = jnp.cumsum(blocks, axis=-1)
+    total = ends[:, -1]
+    block = _first_past(blocks, ends, uniform * total)
+    within = jnp.take_along_axis(shares, block[:, None, None], axis=1)[:, 0]
+    rest = uniform * total - (_pick(ends, block) - _pick(blocks, block))
+    place = block * width + _first_past(within, jnp.cumsum(within, axis=-1), rest)
+    return place, jnp.log(total) + top[:, 0]
+
+
+def _first_past(shares: jax.Array, sums: jax.Array, target: jax.Array) -> jax.Array:
+    """The first place whose running sum is past the target. Rounding never makes it one that has no share."""
+    return jnp.argmax(jnp.where(shares > 0, sums > target[:, None], -1), axis=-1)
 
 
 def _pick(values: jax.Array, place: jax.Array) -> jax.Array:

@@ -53,12 +53,13 @@ def observation_size_of(name: str, space: Any) -> int:
 
 
 def actions_of(name: str, space: Any) -> Actions:
-    """The policy's actions for an action space."""
-    spaces = require("gymnasium", f"environment {name!r}").spaces
-    if isinstance(space, spaces.Discrete):
+    """The policy's actions for an action space of Gymnasium or gymnax."""
+    kinds = [cls.__name__ for cls in type(space).__mro__]
+    if "Discrete" in kinds:
         return Discrete(int(space.n))
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return Continuous(space.shape[0], tuple(space.low.tolist()), tuple(space.high.tolist()))
+    if "Box" in kinds and len(space.shape) == 1:
+        low, high = (np.broadcast_to(bound, space.shape).tolist() for bound in (space.low, space.high))
+        return Continuous(space.shape[0], tuple(low), tuple(high))
     raise UnsupportedSpaceError(
         f"environment {name!r} has the action space {space!r}: Discrete and one-dimensional Box are supported, "
         "so map it to one of them with gymnasium.wrappers.TransformAction in a factory"

@@ -9,8 +9,7 @@ from typing import Any
 from hookline.errors import did_you_mean
 from hookline.rollout.environments.cartpole import CARTPOLE
 from hookline.rollout.environments.gymnasium_env import Factory, factory_of, gymnasium_names
-from hookline.rollout.environments.gymnax_env import gymnax_environment, gymnax_names
-from hookline.rollout.environments.jax_environment import JaxEnvironment
+from hookline.rollout.environments.jax_environment import JaxEnvironment, gymnax_environment, gymnax_names
 from hookline.rollout.errors import UnknownEnvironmentError
 
 __all__ = ["find_environment"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from hookline.rollout.errors import LessonError
 from hookline.session import Terminated
-from hookline_hookspecs.errors import describe_error
+from hookline_hookspecs.errors import describe_error, shortened
 
 __all__ = ["STOPS", "attributed", "checked_cell", "checked_observation", "checked_reward", "raised", "shortened"]
 
@@ -87,12 +87,3 @@ def checked_cell(obs: Any, start: int, count: int, where: Where) -> int:
             f"{where()}: the observation is {shortened(obs)}; it must be an integer from {start} to {start + count - 1}"
         )
     return cell
-
-
-def shortened(value: Any, length: int = 100) -> str:
-    """The repr of a value on one line, for a message."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception as error:
-        text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
-    return text if len(text) <= length else text[:length] + "..."

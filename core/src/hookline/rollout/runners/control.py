@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hookline.rollout.environments.outcomes import shortened
 from hookline.rollout.errors import LessonError
 from hookline_hookspecs import Episode, Rollout
+from hookline_hookspecs.errors import shortened
 
 if TYPE_CHECKING:
     import gymnasium

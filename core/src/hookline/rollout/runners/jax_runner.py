@@ -14,7 +14,7 @@ from hookline.policies import Discrete, MLPPolicy, actions_jax
 from hookline.policies.protocol import Actor, ActorWeights, JaxControlPolicy
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
-from hookline.rollout.environments.outcomes import attributed, shortened
+from hookline.rollout.environments.outcomes import attributed
 from hookline.rollout.errors import LessonError, RolloutError
 from hookline.rollout.rng import seed_of
 from hookline.rollout.runners.control import control_rollout, played_episode
@@ -28,6 +28,7 @@ from hookline.rollout.runners.jax_scan import (
     within_bounds,
 )
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
+from hookline_hookspecs.errors import shortened
 
 __all__ = ["EVALUATION_STEP_LIMIT", "STRETCH", "JaxRunner", "Played", "play_episodes", "play_scanned", "play_stepwise"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hookline.policies.protocol import Actor, ActorWeights, PolicySpecification
+from hookline.policies.protocol import Actor, ActorWeights, PolicySpecification, Tokenizer
 from hookline.rollout.config import RolloutWorkerConfig
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.jax_environment import JaxEnvironment
@@ -19,6 +19,7 @@ from hookline.rollout.text.problems import TextTask
 if TYPE_CHECKING:
     import jax
 
+    from hookline.rollout.engines.engine import RolloutEngine
     from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["Runner", "build_runner"]
@@ -34,15 +35,21 @@ class Runner(Protocol):
         """A policy that fits the lesson."""
 
     def use_actor(self, actor: Actor) -> None:
-        """Use this actor from now on. Raises a `PolicyError` if its policy does not fit the lesson."""
+        """Play with this actor from now on. Raises a `PolicyError` if its policy does not fit the lesson.
 
-    def rollout(self, weights: ActorWeights, key: jax.Array, version: int) -> Rollout:
+        A text lesson raises one too: it is played with an engine.
+        """
+
+    def rollout(self, policy: ActorWeights | RolloutEngine, key: jax.Array, version: int, /) -> Rollout:
         """The next rollout, which continues where the last one ended.
 
+        :param policy: the weights for the actor; for text, the engine, which has its weights.
         :param version: the version of the weights.
         """
 
-    def evaluate(self, weights: ActorWeights, key: jax.Array, request: EvaluationRequest) -> list[Episode]:
+    def evaluate(
+        self, policy: ActorWeights | RolloutEngine, key: jax.Array, request: EvaluationRequest, /
+    ) -> list[Episode]:
         """Play the requested number of new episodes. A reward is None if the checker returned None.
 
         The first `request.replays` episodes are recorded step by step. Responses to one problem share a `group`.
@@ -58,7 +65,9 @@ class Runner(Protocol):
         """Close the environments."""
 
 
-def build_runner(lesson: Lesson, config: RolloutWorkerConfig, registered: Mapping[str, Any]) -> Runner:
+def build_runner(
+    lesson: Lesson, config: RolloutWorkerConfig, tokenizer: Tokenizer, registered: Mapping[str, Any]
+) -> Runner:
     """The runner for a lesson's environment.
 
     :param registered: environments by name, from the plugins' `register_environments`.
@@ -68,7 +77,7 @@ def build_runner(lesson: Lesson, config: RolloutWorkerConfig, registered: Mappin
     if isinstance(environment, str):
         environment = find_environment(environment, registered)
     if isinstance(environment, TextTask):
-        return TextRunner(lesson, environment, config.tokenizer, config.num_environments, config.sampling)
+        return TextRunner(lesson, environment, tokenizer, config.num_environments, config.sampling)
     if isinstance(environment, JaxEnvironment):
         return JaxRunner(lesson, environment, config.num_environments, config.steps_per_rollout)
     if callable(environment):

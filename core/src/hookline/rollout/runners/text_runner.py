@@ -11,14 +11,13 @@ import jax
 import numpy as np
 
 from hookline.policies import TransformerPolicy
-from hookline.policies.protocol import Actor, JaxTextPolicy, PolicyError, missing_methods
+from hookline.policies.protocol import Actor, PolicyError, Tokenizer
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.engines.engine import RolloutEngine
-from hookline.rollout.engines.jax_engine import JaxEngine
 from hookline.rollout.environments.outcomes import attributed, checked_reward
 from hookline.rollout.errors import LessonError
-from hookline.rollout.text.problems import CharacterTokenizer, TextProblem, TextTask
+from hookline.rollout.text.problems import TextProblem, TextTask
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout, Turn
 
 __all__ = ["TextRunner"]
@@ -30,48 +29,38 @@ class TextRunner:
     plays_text = True
 
     def __init__(
-        self, lesson: Lesson, task: TextTask, tokenizer: CharacterTokenizer, prompts: int, sampling: SamplingConfig
+        self, lesson: Lesson, task: TextTask, tokenizer: Tokenizer, prompts: int, sampling: SamplingConfig
     ) -> None:
         self._lesson = lesson
         self._task = task
         self._tokenizer = tokenizer
         self._prompts = prompts
         self._sampling = sampling
-        self._engine: RolloutEngine = JaxEngine(self.default_policy())
 
     def default_policy(self) -> TransformerPolicy:
         return TransformerPolicy(vocabulary=self._tokenizer.size)
 
     def use_actor(self, actor: Actor) -> None:
-        policy, where = actor.policy, f"lesson {self._lesson.lesson_id!r}"
-        missing = missing_methods(policy, JaxTextPolicy)
-        if missing:
-            raise PolicyError(
-                f"{where} is a text lesson and needs a policy with {'() and '.join(missing)}(), and "
-                f"{type(policy).__name__} has none: use a TransformerPolicy, or a specification with a JAX forward"
-            )
-        if policy.vocabulary != self._tokenizer.size:
-            raise PolicyError(
-                f"{where}: the tokenizer has {self._tokenizer.size} tokens, the policy {policy.vocabulary}"
-            )
-        self._engine = JaxEngine(policy)
+        del actor
+        raise PolicyError(
+            f"lesson {self._lesson.lesson_id!r} is a text lesson, and others are environments: one policy plays all "
+            "lessons of a worker, so they must be of one kind"
+        )
 
-    def rollout(self, weights: Mapping[str, Any], key: jax.Array, version: int) -> Rollout:
+    def rollout(self, engine: RolloutEngine, key: jax.Array, version: int) -> Rollout:
         problem_key, sample_key = jax.random.split(key)
         problems = self._draw(problem_key, self._prompts)
-        self._engine.update_weights(weights, version)
-        episodes = self._answer(problems, self._sampling, sample_key)
+        episodes = self._answer(engine, problems, self._sampling, sample_key)
         rewards = np.array([math.nan if e.reward is None else e.reward for e in episodes], np.float32)
         return Rollout(self._lesson.lesson_id, version, {"rewards": rewards}, episodes, _stats(episodes))
 
-    def evaluate(self, weights: Mapping[str, Any], key: jax.Array, request: EvaluationRequest) -> list[Episode]:
+    def evaluate(self, engine: RolloutEngine, key: jax.Array, request: EvaluationRequest) -> list[Episode]:
         problem_key, sample_key = jax.random.split(key)
         problems = self._draw(problem_key, request.n_examples, held_out=request.held_out)
-        self._engine.update_weights(weights, None)
         sampling = replace(self._sampling, samples_per_prompt=request.samples_per_problem)
         if request.greedy:
             sampling.temperature = 0.0
-        episodes = self._answer(problems, sampling, sample_key)
+        episodes = self._answer(engine, problems, sampling, sample_key)
         for episode in episodes[: request.replays]:
             tokens = episode.tokens.tolist()
             episode.metadata["token_texts"] = [self._tokenizer.decode([token]) for token in tokens]
@@ -82,16 +71,18 @@ class TextRunner:
         with attributed(f"lesson {self._lesson.lesson_id!r}, drawing a problem"):
             return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
 
-    def _answer(self, problems: Sequence[TextProblem], sampling: SamplingConfig, key: jax.Array) -> list[Episode]:
+    def _answer(
+        self, engine: RolloutEngine, problems: Sequence[TextProblem], sampling: SamplingConfig, key: jax.Array
+    ) -> list[Episode]:
         """Sample `samples_per_prompt` responses to each problem."""
-        prompts = [self._tokenizer.encode(problem.prompt) for problem in problems]
+        prompts = [self._tokenizer.encode_prompt(problem.prompt) for problem in problems]
         longest = max(map(len, prompts))
-        if longest > self._engine.context - self._task.max_new_tokens:
+        if longest > engine.context - self._task.max_new_tokens:
             raise LessonError(
                 f"lesson {self._lesson.lesson_id!r}: a prompt has {longest} tokens and a response up to "
-                f"{self._task.max_new_tokens}, but the policy's context is {self._engine.context}"
+                f"{self._task.max_new_tokens}, but the policy's context is {engine.context}"
             )
-        generated = self._engine.generate(
+        generated = engine.generate(
             prompts, sampling, key, max_new_tokens=self._task.max_new_tokens, stop=self._tokenizer.end
         )
         # One array for all episodes, with prompts aligned on the right, so that each episode is a slice of it.
@@ -112,29 +103,28 @@ class TextRunner:
         episodes = []
         for row, (group, end) in enumerate(zip(groups.tolist(), ends.tolist(), strict=True)):
             read = len(prompts[group])
-            own = {name: column[row, longest - read : end] for name, column in columns.items()}
-            episodes.append(self._episode(problems[group], group, read, sampling.temperature or 1.0, own))
+            own: dict[str, Any] = {name: column[row, longest - read : end] for name, column in columns.items()}
+            own |= {"group": group, "temperature": sampling.temperature or 1.0, "weights_version": engine.version}
+            episodes.append(self._episode(problems[group], read, own))
         return episodes
 
-    def _episode(
-        self, problem: TextProblem, group: int, read: int, temperature: float, columns: Mapping[str, Any]
-    ) -> Episode:
-        """:param read: the number of prompt tokens."""
-        tokens = columns["tokens"]
-        response = self._tokenizer.decode(tokens[read:].tolist())
+    def _episode(self, problem: TextProblem, read: int, sampled: Mapping[str, Any]) -> Episode:
+        """:param read: the number of prompt tokens.
+        :param sampled: fields of the episode.
+        """
+        tokens = sampled["tokens"]
+        answer = tokens[read:].tolist()
+        response = self._tokenizer.decode(answer)
         return Episode(
             turns=(Turn("user", problem.prompt, 0, read), Turn("assistant", response, read, len(tokens))),
             reference=problem.answer or None,
             reward=self._check(problem, response),
-            temperature=temperature,
-            group=group,
-            weights_version=self._engine.version,
             metadata={
-                "length": len(tokens) - read,
-                "truncated": self._tokenizer.end not in tokens[read:],
+                "length": len(answer),
+                "truncated": not answer or answer[-1] not in self._tokenizer.end,
                 **({} if self._task.target_length is None else {"target_length": self._task.target_length}),
             },
-            **columns,
+            **sampled,
         )
 
     def _check(self, problem: TextProblem, response: str) -> float | None:

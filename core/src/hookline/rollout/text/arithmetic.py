@@ -16,7 +16,7 @@ from hookline.rollout.text.problems import TextProblem, TextTask
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["ArithmeticProblems", "arithmetic_lessons"]
+__all__ = ["ARITHMETIC_LEVELS", "ArithmeticProblems", "arithmetic_lessons"]
 
 OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "+": operator.add,
@@ -62,7 +62,7 @@ class ArithmeticProblems:
                 return TextProblem(prompt, str(OPERATIONS[symbol](a, b)))
 
 
-LEVELS: Final[Mapping[str, ArithmeticProblems]] = {
+ARITHMETIC_LEVELS: Final[Mapping[str, ArithmeticProblems]] = {
     "addition-1": ArithmeticProblems(1, "+"),
     "subtraction-1": ArithmeticProblems(1, "-"),
     "addition-1-2": ArithmeticProblems((1, 2), "+"),
@@ -79,19 +79,20 @@ def arithmetic_lessons(
     *levels: str, unlock_at: float = 0.8, stop_threshold: float = 0.95, max_new_tokens: int = 8
 ) -> list[Lesson]:
     """Lessons for these levels, or for all. Each is unlocked by a success of `unlock_at` in the one before it."""
-    names = levels or tuple(LEVELS)
+    names = levels or tuple(ARITHMETIC_LEVELS)
     for name in names:
-        if name not in LEVELS:
+        if name not in ARITHMETIC_LEVELS:
             raise CurriculumError(
-                f"there is no level {name!r} of arithmetic{did_you_mean(name, LEVELS)}; known are {', '.join(LEVELS)}"
+                f"there is no level {name!r} of arithmetic{did_you_mean(name, ARITHMETIC_LEVELS)}; "
+                f"known are {', '.join(ARITHMETIC_LEVELS)}"
             )
     return [
         Lesson(
             lesson_id=name,
             environment=TextTask(
-                replace(LEVELS[name], part="training"),
+                replace(ARITHMETIC_LEVELS[name], part="training"),
                 max_new_tokens=max_new_tokens,
-                held_out=replace(LEVELS[name], part="held_out"),
+                held_out=replace(ARITHMETIC_LEVELS[name], part="held_out"),
                 target_length=1,
             ),
             dependencies={names[index - 1]: unlock_at} if index else {},

@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from hookline.errors import HooklineError
 
@@ -28,8 +28,8 @@ class CharacterTokenizer:
 
     alphabet: str = PRINTABLE
 
-    pad: Final = 0
-    end: Final = 1
+    pad: ClassVar[int] = 0
+    end: ClassVar[tuple[int, ...]] = (1,)
 
     def __post_init__(self) -> None:
         if len(set(self.alphabet)) != len(self.alphabet):
@@ -49,11 +49,14 @@ class CharacterTokenizer:
                 "set the worker config's tokenizer to a CharacterTokenizer whose alphabet has it"
             ) from None
 
+    def encode_prompt(self, prompt: str) -> list[int]:
+        return self.encode(prompt)
+
     def decode(self, tokens: Iterable[int]) -> str:
         """The text up to the end token, without padding."""
         characters = []
         for token in tokens:
-            if token == self.end:
+            if token in self.end:
                 break
             if token != self.pad:
                 characters.append(self.alphabet[token - 2])

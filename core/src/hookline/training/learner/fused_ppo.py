@@ -132,8 +132,9 @@ class FusedPPO:
         if clip is not None:
             old = batch["values"].numpy()
             limited = (old + (values - old).clip(-clip, clip) - returns) ** 2
-            # The loss is the larger of the two. Where that is the clipped one, the gradient is zero.
-            gradient = np.where(limited > error, 0, gradient)
+            # The loss is the larger of the two. Where that is the clipped one, the gradient is zero. A value that is
+            # not clipped may differ from `old + (value - old)` by rounding alone.
+            gradient = np.where((limited > error) & (np.abs(values - old) > clip), 0, gradient)
             error = np.maximum(error, limited)
         of_values = (gradient * (loss.weight / rows)).astype(values.dtype, copy=False)
         _backward(self._critic, inputs, torch.from_numpy(of_values[:, None]))

@@ -18,13 +18,14 @@ from hookline.training.losses.loss import (
     Field,
     Loss,
     LossConfig,
+    LossSchedule,
     SharedLossData,
+    Window,
     actions_forward,
     masked_mean,
     tokens_forward,
     trained_tokens,
 )
-from hookline.training.losses.schedule import LossSchedule, Window
 
 __all__ = [
     "Field",

@@ -48,7 +48,9 @@ class Reference:
     """A frozen copy of a policy, and its log-probabilities of the sampled tokens or actions."""
 
     def __init__(self, policy: Any) -> None:
-        self.policy = copy.deepcopy(policy).eval().requires_grad_(False)
+        # What is never trained, such as the base of adapters, needs no copy.
+        shared = {id(own): own for own in policy.parameters() if not own.requires_grad}
+        self.policy = copy.deepcopy(policy, shared).eval().requires_grad_(False)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -71,7 +73,7 @@ class Reference:
     @torch.no_grad()
     def token_logprobs(self, batch: Mapping[str, Tensor]) -> Tensor:
         policy, temperature = text_policy(self.policy), batch.get("temperature")
-        return policy.token_logprobs(batch["tokens"], batch["valid"], temperature)
+        return policy.token_logprobs(batch["tokens"], batch["valid"], temperature, trained_tokens(batch))
 
     @torch.no_grad()
     def action_logprobs(self, batch: Mapping[str, Tensor]) -> Tensor:

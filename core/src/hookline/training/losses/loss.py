@@ -1,28 +1,30 @@
-"""`Loss`, the data that losses share, and the forward passes of the policy that they have in common."""
+"""`Loss`, its schedule, the data that losses share, and the policy's forward passes that they have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
+from hookline.errors import did_you_mean
 from hookline.policies.forward_torch import control_policy, text_policy
-from hookline.training.errors import ExperienceError
-from hookline.training.losses.schedule import LossSchedule, Window
-from hookline_hookspecs import TrainerState
+from hookline.training.errors import ExperienceError, TrainerConfigError
+from hookline_hookspecs import Cycle, Every, Schedule, TrainerState
 
 if TYPE_CHECKING:
     from hookline.training.experience import Experience
-    from hookline_hookspecs import TrainerState
 
 __all__ = [
     "ActionsForward",
     "Field",
     "Loss",
     "LossConfig",
+    "LossSchedule",
     "SharedLossData",
+    "Window",
     "actions_forward",
     "masked_mean",
     "tokens_forward",
@@ -88,6 +90,63 @@ class Field(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype or 'any type'} of {'any shape' if self.shape is None else f'shape {self.shape}'}"
+
+
+@dataclass(frozen=True)
+class Window:
+    """From `begin` (inclusive) to `end` (exclusive), at the `active` positions of each cycle."""
+
+    begin: int = 0
+    end: int | None = None
+    """None for no end."""
+    cycle: int = 1
+    """The length of a cycle. Cycles start at epoch or step 0, not at `begin`."""
+    active: tuple[int, ...] = (0,)
+    """The positions in a cycle, from 0, at which the loss applies."""
+    clock: Literal["epoch", "step"] = "epoch"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "active", tuple(sorted(set(self.active))))
+        if self.begin < 0 or (self.end is not None and self.end <= self.begin):
+            raise TrainerConfigError(f"{self} never applies: it needs 0 <= begin < end")
+        if self.cycle < 1 or not self.active or not all(0 <= position < self.cycle for position in self.active):
+            raise TrainerConfigError(f"{self}: active must name positions from 0 to {self.cycle - 1}")
+        if self.clock not in (clocks := ("epoch", "step")):
+            raise TrainerConfigError(f"{self}: clock must be 'epoch' or 'step'{did_you_mean(self.clock, clocks)}")
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return Cycle(self.cycle, self.active) & Every(1, self.begin - 1, None if self.end is None else self.end - 1)
+
+
+class LossSchedule:
+    """Applies in any of its windows. Without windows it always applies."""
+
+    def __init__(self, windows: Iterable[Window | Mapping[str, Any]] = ()) -> None:
+        self.windows: Sequence[Window] = [_as_window(window) for window in windows]
+
+    def applies_now(self, state: TrainerState) -> bool:
+        """Whether the loss applies to the next gradient step."""
+        return self.applies_in_epoch(state, 1)
+
+    def applies_in_epoch(self, state: TrainerState, steps: int) -> bool:
+        """Whether the loss applies to any of the next `steps` gradient steps of this epoch."""
+        return not self.windows or any(
+            state.epoch in window.schedule
+            if window.clock == "epoch"
+            else window.schedule.is_due(state.step - 1, state.step + steps - 1)
+            for window in self.windows
+        )
+
+
+def _as_window(window: Window | Mapping[str, Any]) -> Window:
+    if isinstance(window, Window):
+        return window
+    known = [field.name for field in fields(Window)]
+    for key in window:
+        if key not in known:
+            raise TrainerConfigError(f"a window of a schedule has no {key!r}{did_you_mean(key, known)}")
+    return Window(**window)
 
 
 @dataclass(kw_only=True)
@@ -216,7 +275,9 @@ def actions_forward(shared: SharedLossData) -> ActionsForward:
 
 
 def tokens_forward(shared: SharedLossData, temperature: Tensor | None = None) -> Tensor:
-    """The log-probabilities of the batch's tokens except the first, (rows, length - 1), computed once and then shared.
+    """The log-probabilities of the batch's trained tokens, (rows, length - 1), computed once and then shared.
+
+    The first token has none. Tokens outside of the loss mask may have any finite value.
 
     :param temperature: divides each row's logits; None for a temperature of 1.
     """
@@ -224,7 +285,9 @@ def tokens_forward(shared: SharedLossData, temperature: Tensor | None = None) ->
     logprobs: Tensor | None = shared.get(name)
     if logprobs is None:
         policy, batch = text_policy(shared.policy), shared.batch
-        logprobs = shared[name] = policy.token_logprobs(batch["tokens"], batch["valid"], temperature)
+        logprobs = shared[name] = policy.token_logprobs(
+            batch["tokens"], batch["valid"], temperature, trained_tokens(batch)
+        )
     return logprobs
 
 

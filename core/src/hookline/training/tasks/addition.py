@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
 from hookline.plugin_manager.manager import PluginManager
 from hookline.policies import TransformerPolicy
-from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, TextProblem
+from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer
 from hookline.training.config import OptimizerConfig, SupervisedConfig, TrainerConfig
 from hookline.training.tasks.task import task
+from hookline.training.text_examples import demonstrations
 from hookline.training.trainer import Trainer
 
-__all__ = ["addition", "demonstrations"]
-
-
-def demonstrations(
-    problems: Iterable[TextProblem], tokenizer: CharacterTokenizer
-) -> list[dict[str, list[int] | list[bool]]]:
-    """One example per problem. The loss mask covers the answer and the end token, not the prompt."""
-    examples: list[dict[str, list[int] | list[bool]]] = []
-    for problem in problems:
-        before, after = tokenizer.encode(problem.prompt), [*tokenizer.encode(problem.answer), tokenizer.end]
-        examples.append({"tokens": before + after, "loss_mask": [False] * len(before) + [True] * len(after)})
-    return examples
+__all__ = ["addition"]
 
 
 TOKENIZER: Final = CharacterTokenizer("0123456789+=")

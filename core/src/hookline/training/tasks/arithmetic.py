@@ -12,11 +12,12 @@ import numpy as np
 from hookline.plugin_manager.manager import PluginManager
 from hookline.policies import TransformerPolicy
 from hookline.rewards import IntegratedRewardConfig, RewardConfig
-from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
+from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
 from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
-from hookline.training.tasks.addition import demonstrations
+from hookline.training.rollout_loop import worker_options
 from hookline.training.tasks.task import task
+from hookline.training.text_examples import demonstrations
 from hookline.training.trainer import Trainer
 from hookline.training.warm_start import WarmStart
 
@@ -59,11 +60,10 @@ def arithmetic(config: TrainerConfig, plugins: PluginManager) -> Trainer:
                 heeds_evaluations=False,
             ),
             policy=TransformerPolicy(TOKENIZER.size, width=128, layers=2, heads=4, context=PROMPT_TOKENS + NEW_TOKENS),
-            num_environments=config.rollout.num_environments,
-            sampling=SamplingConfig(samples_per_prompt=config.rollout.samples_per_prompt),
             tokenizer=TOKENIZER,
             seed=config.seed,
             worker_index=plugins.rank,
+            **worker_options(config.rollout),
         ),
         plugins,
     )

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 from hookline.errors import did_you_mean
-from hookline.plugin_manager.faults import exits_as_errors
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.training.errors import UnknownTaskError
 from hookline.training.tasks.addition import addition
 from hookline.training.tasks.arithmetic import arithmetic
 from hookline.training.tasks.cartpole import cartpole
+from hookline.training.tasks.grpo import grpo
+from hookline.training.tasks.python_file import import_file
+from hookline.training.tasks.sft import sft
 from hookline.training.tasks.task import Task
 
 __all__ = ["find_task", "full_name"]
 
-OWN_TASKS: Final[Mapping[str, Task]] = {"addition": addition, "arithmetic": arithmetic, "cartpole": cartpole}
+OWN_TASKS: Final[Mapping[str, Task]] = {
+    "addition": addition,
+    "arithmetic": arithmetic,
+    "cartpole": cartpole,
+    "grpo": grpo,
+    "sft": sft,
+}
 
 
 def find_task(name: str, plugins: PluginManager) -> Task:
@@ -48,7 +53,7 @@ def _task_in_file(name: str) -> Task:
     file = Path(path)
     if not file.is_file():
         raise UnknownTaskError(f"there is no file {path!r} for the task {name!r}")
-    module = _run_file(file)
+    module = import_file(file)
     found = {key: value for key, value in vars(module).items() if isinstance(value, Task)}
     if not attribute:
         known = f"it has {', '.join(found)}" if found else "it has no function marked with @hookline.training.task(...)"
@@ -56,20 +61,6 @@ def _task_in_file(name: str) -> Task:
     if not hasattr(module, attribute):
         raise UnknownTaskError(f"there is no {attribute!r} in {path!r}{did_you_mean(attribute, found)}")
     return _as_task(getattr(module, attribute), name)
-
-
-def _run_file(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module  # dataclasses and pickles look a class's module up there
-    folder = str(file.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # so that it can import modules of its folder, as a script can
-    with exits_as_errors(f"the file {str(file)!r}"):
-        spec.loader.exec_module(module)
-    return module
 
 
 def _as_task(value: Any, name: str) -> Task:

@@ -1,0 +1,288 @@
+"""`CausalLM`: a causal language model of `transformers`, with or without adapters of peft, as a module to train."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hookline.extras import require
+from hookline.policies.forward_torch import chosen_logprobs
+from hookline.policies.huggingface import HuggingFacePolicy, LoraConfig
+from hookline.policies.protocol import PolicyError
+
+__all__ = ["CausalLM", "add_adapters", "is_transformers_model", "on_meta_device"]
+
+
+class CausalLM(nn.Module):
+    """A text policy from a `PreTrainedModel` or a `PeftModel`, which stays available as `model`.
+
+    The state dict has the names that `transformers` saves, and weights that are tied are in it once. Of a `PeftModel`
+    it has the adapters alone.
+
+    The model's own dropout is turned off, because engines sample without it: with dropout, the log-probability of a
+    sampled token would not be that of the distribution it was sampled from. Dropout of the adapters stays.
+
+    :param specification: what the model was loaded from; by default found in the model.
+    """
+
+    def __init__(self, model: Any, specification: HuggingFacePolicy | None = None) -> None:
+        super().__init__()
+        if not model.can_generate():
+            raise PolicyError(f"the policy, a {type(model).__name__}, is not a causal language model")
+        self.model = model
+        self.specification = specification or _specification(model)
+        self._names = _public_names(model)
+        trained = {name for name, own in self.named_parameters() if own.requires_grad}
+        self._saved = {raw: name for raw, name in self._names.items() if raw in trained or not _is_peft(model)}
+        parameters = inspect.signature(self._transformers_model().forward).parameters
+        self._skips_logits = "logits_to_keep" in parameters
+        self._continues_from_cache = self._skips_logits and _has_plain_cache(self._transformers_model(), parameters)
+        _turn_off_dropout(model)
+        self.train()
+        hooks: Any = self  # torch has no types for these
+        hooks.register_state_dict_post_hook(_to_public_names)
+        hooks.register_load_state_dict_pre_hook(_from_public_names)
+        hooks.register_load_state_dict_post_hook(_leave_out_what_is_not_saved)
+
+    def token_logprobs(
+        self, tokens: Tensor, valid: Tensor, temperature: Tensor | None = None, needed: Tensor | None = None
+    ) -> Tensor:
+        """The log-probability of each token but the first, given those before it: (rows, length - 1).
+
+        Zero for padding, for tokens that are not needed, and for the first token after padding. Logits are computed
+        for the other tokens only. Rows that begin with the same tokens, as the responses to one prompt do, share their
+        computation up to the first needed token.
+        """
+        if tokens.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            self._use_plain_attention()
+        wanted = valid[:, 1:] & valid[:, :-1]
+        if needed is not None:
+            wanted &= needed
+        inputs, keep = _aligned_left(tokens, valid, wanted)
+        prompts = _shared_prompts(inputs, keep) if self._shares_prompts() else None
+        logits = self._logits(inputs, keep) if prompts is None else self._logits_after(prompts, inputs, keep)
+        if temperature is not None:
+            temperature = temperature[:, None].expand(wanted.shape)[wanted]
+        # Rows keep the order of their tokens, so the log-probabilities fit the original places.
+        found = chosen_logprobs(logits, tokens[:, 1:][wanted], temperature)
+        return found.new_zeros(wanted.shape).masked_scatter(wanted, found)
+
+    def _logits(self, inputs: Tensor, keep: Tensor) -> Tensor:
+        """The logits at the kept places, (places, vocabulary)."""
+        # No attention mask: a causal model does not see the padding, which is on the right of every row.
+        if self._skips_logits:
+            logits: Tensor = self.model(input_ids=inputs, use_cache=False, logits_to_keep=keep).logits
+        else:
+            logits = self.model(input_ids=inputs, use_cache=False).logits[keep]
+        return logits
+
+    def _logits_after(self, prompts: SharedPrompts, inputs: Tensor, keep: Tensor) -> Tensor:
+        """The same as `_logits`. Each prompt is computed once, and its rows continue from a key-value cache of it."""
+        of_row, visible = prompts.of_row, prompts.tokens >= 0
+        positions = (visible.cumsum(1) - 1).clamp(min=0)
+        read = self.model(
+            input_ids=prompts.tokens.clamp(min=0),
+            attention_mask=visible.long(),
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        has_kept = keep.any(1)  # such a row has its first kept place at the end of its prompt
+        logits: Tensor = read.logits[:, 0].index_select(0, of_row[has_kept])
+        if not prompts.longest_rest:
+            return logits
+        length, ends = inputs.shape[1], visible.sum(1)[of_row]
+        places = ends[:, None] + torch.arange(prompts.longest_rest, device=inputs.device)
+        within = places.clamp(max=length - 1)
+        kept = keep.gather(1, within) & (places < length) & has_kept[:, None]
+        for layer in read.past_key_values.layers:
+            layer.keys, layer.values = layer.keys.index_select(0, of_row), layer.values.index_select(0, of_row)
+        rest = self.model(
+            input_ids=inputs.gather(1, within),
+            attention_mask=nn.functional.pad(visible[of_row].long(), (0, places.shape[1]), value=1),
+            position_ids=within,
+            past_key_values=read.past_key_values,
+            use_cache=True,
+            logits_to_keep=kept,
+        )
+        rows = torch.cat([has_kept.nonzero()[:, 0], kept.nonzero()[:, 0]])
+        return torch.cat([logits, rest.logits]).index_select(0, rows.argsort(stable=True))
+
+    def _use_plain_attention(self) -> None:
+        """On a CPU, torch's fused attention in bfloat16 has a backward pass that takes several times as long."""
+        model = self._transformers_model()
+        if model.config._attn_implementation == "sdpa":
+            model.set_attn_implementation("eager")
+
+    def _shares_prompts(self) -> bool:
+        """Whether rows can continue from the cache of another row. Not with checkpointing, which allows no cache."""
+        model = self._transformers_model()
+        return self._continues_from_cache and not (self.training and getattr(model, "is_gradient_checkpointing", False))
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Recompute each layer's activations in the backward pass instead of keeping them."""
+        self._transformers_model().gradient_checkpointing_enable({"use_reentrant": False})
+
+    def full_state_dict(self) -> dict[str, Tensor]:
+        """All weights by name, those of the base and those of the adapters. They are not copied."""
+        weights = self.model.state_dict()
+        return {name: weights[raw.removeprefix("model.")] for raw, name in self._names.items()}
+
+    def _transformers_model(self) -> Any:
+        return self.model.get_base_model() if _is_peft(self.model) else self.model
+
+
+def add_adapters(model: Any, lora: LoraConfig, seed: int) -> Any:
+    """A `PeftModel` with new adapters from a seed. The model's own weights are frozen."""
+    peft = require("peft", "`lora`")
+    conv1d = require("transformers", "`lora`").pytorch_utils.Conv1D
+    targets = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
+    config = peft.LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        fan_in_fan_out=any(isinstance(module, conv1d) for module in model.modules()),  # GPT-2's layers
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return peft.get_peft_model(model, config)
+        except ValueError as error:
+            raise PolicyError(f"lora.target_modules = {lora.target_modules!r}: {error}") from error
+
+
+def on_meta_device(config: Any) -> Any:
+    """A model of this config without memory for its weights."""
+    transformers = require("transformers", "a Hugging Face policy")
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(config)
+
+
+def is_transformers_model(module: object) -> bool:
+    """Whether a module is a `PreTrainedModel` or a `PeftModel`."""
+    transformers = sys.modules.get("transformers")  # without it there is no such module
+    return _is_peft(module) or (transformers is not None and isinstance(module, transformers.PreTrainedModel))
+
+
+def _is_peft(module: object) -> bool:
+    peft = sys.modules.get("peft")
+    return peft is not None and isinstance(module, peft.PeftModel)
+
+
+def _specification(model: Any) -> HuggingFacePolicy | None:
+    """The specification of a model that was loaded from somewhere, else None."""
+    lora = None
+    if _is_peft(model):
+        config = model.active_peft_config
+        if config.peft_type != "LORA":
+            return None
+        targets = config.target_modules
+        targets = targets if isinstance(targets, str) else tuple(sorted(targets))
+        lora = LoraConfig(config.r, float(config.lora_alpha), config.lora_dropout, targets)
+        model = model.get_base_model()
+    return HuggingFacePolicy(model.name_or_path, lora) if model.name_or_path else None
+
+
+def _public_names(model: Any) -> dict[str, str]:
+    """The public name of each weight by its name in a `CausalLM`. Of tied weights only the first is in it."""
+    adapter = f".{model.active_adapter}." if _is_peft(model) else None
+    names, seen = {}, set()
+    for raw, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        name = raw
+        if adapter is not None:
+            name = raw.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(adapter, ".")
+        names[f"model.{raw}"] = name
+    return names
+
+
+def _to_public_names(module: CausalLM, state_dict: dict[str, Any], prefix: str, metadata: Any) -> None:
+    del metadata
+    saved = {prefix + name: state_dict[prefix + raw] for raw, name in module._saved.items()}
+    for name in [name for name in state_dict if name.startswith(prefix)]:
+        del state_dict[name]
+    state_dict.update(saved)
+
+
+def _from_public_names(module: CausalLM, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+    del others
+    found = {raw: state_dict.pop(prefix + name) for raw, name in module._saved.items() if prefix + name in state_dict}
+    state_dict.update({prefix + raw: value for raw, value in found.items()})
+
+
+def _leave_out_what_is_not_saved(module: CausalLM, incompatible: Any) -> None:
+    missing = incompatible.missing_keys
+    missing[:] = [module._saved[raw] for raw in missing if raw in module._saved]
+
+
+def _turn_off_dropout(model: nn.Module) -> None:
+    """Set all dropout rates to zero, but not those of adapters."""
+    for name, module in model.named_modules():
+        if "lora_dropout" in name:
+            continue
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        rates = [attribute for attribute, value in vars(module).items() if "drop" in attribute and type(value) is float]
+        for attribute in rates:
+            setattr(module, attribute, 0.0)
+
+
+class SharedPrompts(NamedTuple):
+    """The different prompts of a batch."""
+
+    tokens: Tensor
+    """(prompts, length), with -1 on the left of the shorter ones."""
+    of_row: Tensor
+    """The prompt of each row."""
+    longest_rest: int
+    """The most tokens from the end of a row's prompt to its last kept place."""
+
+
+def _shared_prompts(inputs: Tensor, keep: Tensor) -> SharedPrompts | None:
+    """The rows' prompts, up to the first kept place. None if sharing them saves less than a fifth of the tokens."""
+    rows, length = inputs.shape
+    if rows < 2:
+        return None
+    ends = keep.int().argmax(1) + 1
+    lasts = length - keep.flip(1).int().argmax(1)
+    rests = (lasts - ends).where(keep.any(1), 0)
+    longest = int(ends.max())
+    places = torch.arange(longest, device=inputs.device) + (ends - longest)[:, None]
+    prompts = inputs.gather(1, places.clamp(min=0)).masked_fill(places < 0, -1)
+    tokens, of_row = torch.unique(prompts, dim=0, return_inverse=True)
+    longest_rest = int(rests.max())
+    saves = tokens.numel() + rows * longest_rest <= 0.8 * inputs.numel()
+    return SharedPrompts(tokens, of_row, longest_rest) if saves else None
+
+
+def _has_plain_cache(model: Any, parameters: Mapping[str, Any]) -> bool:
+    """Whether the model continues from a cache that keeps the keys and values of all tokens."""
+    if not {"position_ids", "past_key_values"} <= parameters.keys():
+        return False
+    caches = require("transformers", "a Hugging Face policy").cache_utils
+    try:
+        layers = caches.DynamicCache(config=model.config).layers
+    except (AttributeError, KeyError, TypeError):  # of an architecture with a cache of its own
+        return False
+    return all(type(layer) is caches.DynamicLayer for layer in layers)
+
+
+def _aligned_left(tokens: Tensor, valid: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """The inputs with each row's first token in the first column, and the places whose next token is wanted."""
+    rows, length = tokens.shape
+    starts = valid.int().argmax(1)
+    keep = nn.functional.pad(wanted, (0, 1))
+    if starts.any():
+        index = (torch.arange(length, device=tokens.device) + starts[:, None]) % length
+        tokens, keep = tokens.gather(1, index), keep.gather(1, index)
+    longest = max(int(valid.sum(1).max()) - 1, 1) if rows else 1
+    return tokens[:, :longest], keep[:, :longest]

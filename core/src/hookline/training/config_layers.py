@@ -1,0 +1,123 @@
+"""Change a config by the tables of run files and `--set`, with all faults in one error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from hookline.errors import ConfigError, ConfigFault, did_you_mean
+from hookline.plugin_manager.settings import is_redacted
+from hookline.pydantic_faults import validation_faults
+from hookline.run_file import Layer
+from hookline.training.config import TrainerConfig, config_faults
+
+__all__ = ["NONE", "apply_layers", "paths_of"]
+
+Config = TypeVar("Config", bound=TrainerConfig)
+T = TypeVar("T")
+
+NONE: Final = "none"
+"""How TOML, which has no null, writes None."""
+
+NOT_IN_FILES: Final = {"task": "is the first key of a run file", "resume": "is for the command line: use --resume"}
+
+
+def apply_layers(config: Config, layers: Iterable[Layer]) -> Config:
+    """The config with the values of these layers; later ones override earlier ones.
+
+    Tables are merged into sections of the config, and into mappings such as `losses`.
+    """
+    faults: list[ConfigFault] = []
+    sources: dict[str, str] = {}
+    for layer in layers:
+        reserved = [key for key in layer.table if key in NOT_IN_FILES]
+        faults += [ConfigFault(f"{layer.where}{key}", NOT_IN_FILES[key]) for key in reserved]
+        table = {key: _with_none(value) for key, value in layer.table.items() if key not in NOT_IN_FILES}
+        config = _changed(config, table, layer, "", faults)
+        sources |= dict.fromkeys(paths_of(table), layer.where)
+    for fault in config_faults(config) if sources else ():
+        faults.append(ConfigFault(f"{sources.get(fault.where, '')}{fault.where}", fault.problem))
+    if faults:
+        raise ConfigError(faults)
+    return config
+
+
+def _changed(config: T, table: Mapping[str, Any], layer: Layer, prefix: str, faults: list[ConfigFault]) -> T:
+    """`config` with the valid values of a table. Adds a fault for each other one."""
+    hints, plain_hints = get_type_hints(type(config), include_extras=True), get_type_hints(type(config))
+    known = [own.name for own in fields(config) if own.init]  # type: ignore[arg-type]
+    changes: dict[str, Any] = {}
+    for key, value in table.items():
+        path, where = f"{prefix}{key}", f"{layer.where}{prefix}{key}"
+        if key not in known:
+            hint = did_you_mean(key, known) or f"; known are {', '.join(sorted(known))}"
+            faults.append(ConfigFault(where, f"unknown key {key!r}{hint}"))
+            continue
+        if is_redacted(value):
+            faults.append(ConfigFault(where, "contains a redacted secret: give the secret itself"))
+            continue
+        current = getattr(config, key)
+        if is_dataclass(current) and not isinstance(current, type) and isinstance(value, Mapping):
+            changes[key] = _changed(current, value, layer, f"{path}.", faults)
+            continue
+        try:
+            validated = TypeAdapter(hints[key]).validate_python(
+                _merged(current, value), extra="forbid", context={"folder": layer.folder}
+            )
+        except ValidationError as error:
+            located = partial(_located, where)
+            faults += validation_faults(error, plain_hints[key], located)
+        except ConfigError as error:  # from the dataclass itself, which names its class and not the key
+            faults += [ConfigFault(f"{where}.{own.where.partition('.')[2]}", own.problem) for own in error.faults]
+        else:
+            changes[key] = _with_absolute_paths(validated, layer.folder)
+    try:
+        return replace(config, **changes)  # type: ignore[type-var]
+    except ConfigError as error:
+        where = f"{layer.where}{prefix}"
+        faults += [ConfigFault(f"{where}{own.where.partition('.')[2]}", own.problem) for own in error.faults]
+        return config
+
+
+def _located(where: str, path: Sequence[str | int]) -> str:
+    return ".".join([where, *map(str, path)])
+
+
+def _merged(current: Any, value: Any) -> Any:
+    if isinstance(current, Mapping) and isinstance(value, Mapping):
+        return {**current, **{key: _merged(current.get(key), own) for key, own in value.items()}}
+    return value
+
+
+def _with_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _with_none(own) for key, own in value.items()}
+    if isinstance(value, list):
+        return [_with_none(own) for own in value]
+    return None if value == NONE else value
+
+
+def _with_absolute_paths(value: Any, folder: Path) -> Any:
+    if isinstance(value, Path):
+        return (folder / value.expanduser()).resolve()
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {own.name: getattr(value, own.name) for own in fields(value) if own.init}
+        return replace(value, **{name: _with_absolute_paths(own, folder) for name, own in inner.items()})
+    if isinstance(value, (list, tuple)):
+        return type(value)(_with_absolute_paths(own, folder) for own in value)
+    if isinstance(value, dict):
+        return {key: _with_absolute_paths(own, folder) for key, own in value.items()}
+    return value
+
+
+def paths_of(table: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    """The dotted paths of a table's values."""
+    for key, value in table.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from paths_of(value, f"{prefix}{key}.")

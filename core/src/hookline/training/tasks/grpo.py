@@ -1,0 +1,171 @@
+"""`grpo`: reinforcement learning of a Hugging Face policy on text lessons, after a warm start if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+
+from hookline.errors import did_you_mean
+from hookline.plugin_manager.manager import PluginManager
+from hookline.plugin_manager.registry import collect_registered
+from hookline.rewards import IntegratedRewardConfig
+from hookline.rollout import CurriculumConfig, Lesson
+from hookline.rollout.text import ARITHMETIC_LEVELS, Checker, TextTask, arithmetic_lessons, exact_match
+from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
+from hookline.training.errors import DatasetError, TrainerConfigError
+from hookline.training.tasks.python_file import import_file
+from hookline.training.tasks.sft import huggingface_policy
+from hookline.training.tasks.task import Task
+from hookline.training.text_examples import read_examples, read_problems, split
+from hookline.training.trainer import Trainer
+from hookline.training.warm_start import WarmStart, WarmStartConfig
+
+__all__ = ["GRPOTaskConfig", "LessonConfig", "WarmStartFile", "grpo"]
+
+CHECKERS: Final[Mapping[str, Checker]] = {"exact_match": exact_match}
+
+
+def _beside_the_file(name: str, info: ValidationInfo) -> str:
+    return str(info.context["folder"] / name) if info.context is not None and ".py" in name else name
+
+
+def _names_as_tables(lessons: Any) -> Any:
+    return [{"name": own} if isinstance(own, str) else own for own in lessons] if isinstance(lessons, list) else lessons
+
+
+@dataclass
+class LessonConfig:
+    """A text lesson. In a run file, a lesson of which only the name is given may be that name alone."""
+
+    name: str
+    """The lesson's name. Without `dataset`, that of an arithmetic lesson or of a plugin's environment."""
+    dataset: Path | None = None
+    """A JSONL file of problems, each with `prompt` and `answer`."""
+    held_out: Path | None = None
+    """A JSONL file of problems for evaluations."""
+    held_out_share: float = 0.0
+    """The share of `dataset` that is held out for evaluations, if there is no `held_out`."""
+    checker: Annotated[str, AfterValidator(_beside_the_file)] = "exact_match"
+    """What rewards a response: `exact_match`, or `file.py:FUNCTION`, a function of the problem and the response."""
+    max_new_tokens: int = 16
+    """The maximum length of a response, including its end token."""
+    success_above: float = 0.0
+    """A response is a success when its reward is greater than this."""
+    dependencies: dict[str, float] = field(default_factory=dict)
+    """The success rate that other lessons must reach before this one is played."""
+
+
+@dataclass
+class WarmStartFile(WarmStartConfig):
+    """Supervised epochs before the first rollout."""
+
+    dataset: Path
+    """A JSONL file of examples, as for the task `sft`."""
+
+
+@dataclass
+class GRPOTaskConfig(TrainerConfig):
+    """The config of the task `grpo`."""
+
+    lessons: Annotated[tuple[LessonConfig, ...], BeforeValidator(_names_as_tables)] = ()
+    """The lessons: names of arithmetic lessons or of plugins' environments, and tables with a dataset. Required."""
+    warm_start: WarmStartFile | None = None
+    """Supervised training on a dataset until the policy solves a share of each lesson. None for none."""
+    rewards: IntegratedRewardConfig | None = None
+    """How the reward processor rewards, verifies and filters responses. None for the checkers' rewards."""
+    smoothing: float = 0.9
+    """The decay of the moving average of a lesson's success, by which lessons are sampled."""
+
+
+def _build(config: TrainerConfig, plugins: PluginManager) -> Trainer:
+    assert isinstance(config, GRPOTaskConfig)
+    policy = huggingface_policy("grpo", config)
+    if not config.lessons:
+        raise TrainerConfigError(
+            "task 'grpo' needs lessons: set lessons = [\"addition-2\"], or a table with name and dataset for each"
+        )
+    environments = collect_registered(plugins, "register_environments", "an environment")
+    warm_start = None
+    if config.warm_start is not None:
+        options = vars(config.warm_start) | {"dataset": read_examples(config.warm_start.dataset, policy.tokenizer())}
+        warm_start = WarmStart(**options)
+    return Trainer(
+        config,
+        # No lesson graduates: the run has its epochs, and held-out problems do not influence it.
+        CurriculumConfig(
+            [_lesson(own, environments) for own in config.lessons],
+            smoothing=config.smoothing,
+            micro_eval_frequency=None,
+            eval_frequency=None,
+            heeds_evaluations=False,
+        ),
+        policy,
+        plugins=plugins,
+        rewards=config.rewards,
+        warm_start=warm_start,
+    )
+
+
+def _lesson(config: LessonConfig, environments: Mapping[str, Any]) -> Lesson:
+    environment: Any = config.name
+    if config.dataset is not None:
+        environment = _text_task(config, config.dataset)
+    elif config.name in ARITHMETIC_LEVELS:
+        (lesson,) = arithmetic_lessons(config.name, max_new_tokens=config.max_new_tokens)
+        environment = lesson.environment
+    elif config.name not in environments:
+        known = [*ARITHMETIC_LEVELS, *environments]
+        raise TrainerConfigError(
+            f"there is no lesson {config.name!r}{did_you_mean(config.name, known)}; known are {', '.join(known)}, "
+            "and a lesson of your own has a dataset"
+        )
+    return Lesson(config.name, environment, dependencies=dict(config.dependencies), success_above=config.success_above)
+
+
+def _text_task(config: LessonConfig, dataset: Path) -> TextTask:
+    problems = read_problems(dataset)
+    held_out = None if config.held_out is None else read_problems(config.held_out)
+    if held_out is None and config.held_out_share:
+        problems, held_out = split(problems, config.held_out_share, lambda problem: problem.prompt)
+        if not problems or not held_out:
+            raise DatasetError(
+                f"lesson {config.name!r}: {dataset} has too few problems for held_out_share = {config.held_out_share}"
+            )
+    return TextTask(problems, _find_checker(config), config.max_new_tokens, held_out)
+
+
+def _find_checker(config: LessonConfig) -> Checker:
+    path, _, name = config.checker.partition(":")
+    if ".py" in config.checker:
+        file = Path(path)
+        if not file.is_file():
+            raise TrainerConfigError(f"lesson {config.name!r}: there is no file {path!r} for its checker")
+        module = import_file(file)
+        checker = getattr(module, name, None)
+        if not callable(checker):
+            known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            raise TrainerConfigError(
+                f"lesson {config.name!r}: {path!r} has no function {name!r}{did_you_mean(name, known)}: "
+                "a checker is named file.py:FUNCTION"
+            )
+        return checker  # type: ignore[no-any-return]
+    if config.checker not in CHECKERS:
+        raise TrainerConfigError(
+            f"lesson {config.name!r}: there is no checker {config.checker!r}{did_you_mean(config.checker, CHECKERS)}; "
+            f"known are {', '.join(CHECKERS)}, and file.py:FUNCTION"
+        )
+    return CHECKERS[config.checker]
+
+
+grpo = Task(
+    _build,
+    GRPOTaskConfig(
+        epochs=100,
+        optimizer=OptimizerConfig(learning_rate=1e-5, schedule="constant", max_grad_norm=1.0),
+        rollout=RolloutConfig(num_environments=16, samples_per_prompt=8, minibatches=1, update_epochs=1),
+    ),
+)

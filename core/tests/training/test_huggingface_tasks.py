@@ -1,0 +1,143 @@
+"""The tasks `sft` and `grpo`, with tiny random models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("jax")
+from tiny_models import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
+
+import hookline
+from hookline import PluginManager, hookimpl
+from hookline.errors import HooklineError
+from hookline.plugin_manager.settings import Settings
+from hookline.training import Trainer
+from hookline.training.run import rebuild_trainer
+
+ALONE = Settings(allowed={})
+SMALL = "[rollout]\nnum_environments = 2\nsamples_per_prompt = 2\nminibatches = 1\nupdate_epochs = 1\n"
+CHECKER = """
+def half(problem, response):
+    assert problem.metadata == {"level": 1}
+    return 0.5
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tiny_tokenizer(folder, chat_template=CHAT_TEMPLATE)
+    return tiny_model(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, model: Path) -> Path:
+    (tmp_path / "model").symlink_to(model)
+    problems = [{"prompt": f"{n}+1=", "answer": str(n + 1), "level": 1} for n in range(40)]
+    examples: list[dict[str, Any]] = [{"prompt": own["prompt"], "completion": own["answer"]} for own in problems]
+    chat = [{"role": "user", "content": "sum?"}, {"role": "assistant", "content": "12"}]
+    examples += [{"messages": chat}, {"text": "A plugin listens."}]
+    for name, rows in {"problems": problems, "examples": examples}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "checkers.py").write_text(CHECKER)
+    return tmp_path
+
+
+class Validations:
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
+
+    @hookimpl
+    def post_validation(self, report_data: dict[str, Any]) -> None:
+        self.reports.append(report_data)
+
+
+def train(folder: Path, text: str, **changes: Any) -> Trainer:
+    (folder / "run.toml").write_text(text)
+    return hookline.train(str(folder / "run.toml"), settings=ALONE, epochs=1, **changes)
+
+
+def test_sft_trains_on_all_forms_of_examples_and_holds_some_out(folder: Path) -> None:
+    trainer = train(
+        folder,
+        'task = "sft"\npolicy = "model"\ndataset = "examples.jsonl"\nvalidation_share = 0.3\nmax_length = 12\n'
+        "lora = {r = 2}\n[supervised]\nbatch_size = 8\n",
+        hooks=[seen := Validations()],
+    )
+    assert 0 < trainer.state.step < 6
+    assert len(seen.reports) == 1
+    assert all("lora_" in name for name in trainer.policy.state_dict())
+
+
+def test_grpo_plays_lessons_of_all_kinds_after_a_warm_start(folder: Path) -> None:
+    text = (
+        'task = "grpo"\npolicy = "model"\n'
+        'lessons = ["addition-1", {name = "own", dataset = "problems.jsonl", checker = "checkers.py:half", '
+        "held_out_share = 0.2, max_new_tokens = 3, success_above = 0.4}]\n"
+        f"{SMALL}rollouts_per_epoch = 8\n"
+    )
+    trainer = train(folder, text)
+    assert trainer.worker is not None
+    scores = trainer.worker.evaluate(n_examples=4)
+    assert (scores["eval/own/mean_reward"], scores["eval/own/success_rate"]) == (0.5, 1.0)
+    assert set(trainer.worker.curriculum.lessons) == {"addition-1", "own"}
+    warm = (
+        f'{text}[warm_start]\ndataset = "examples.jsonl"\nuntil = {{own = 0.9}}\nsteps_per_epoch = 2\nbatch_size = 4\n'
+    )
+    trainer = train(folder, warm)
+    assert (trainer.state.step, trainer.worker and trainer.worker.step) == (2, 0)
+
+
+def test_grpo_rewards_by_the_reward_processor(folder: Path) -> None:
+    trainer = train(
+        folder,
+        'task = "grpo"\npolicy = "model"\nlessons = ["addition-1"]\n'
+        f"{SMALL}[rewards]\nmin_reward_threshold = 0.0\n[rewards.reward_config]\ntarget_length = 1\n",
+    )
+    assert trainer.config.rewards.reward_config.target_length == 1  # type: ignore[attr-defined]
+    assert trainer.state.rollout_stats["rollout/acceptance_rate"] == 1.0
+
+
+def test_a_run_of_grpo_is_rebuilt_from_its_folder(folder: Path, tmp_path: Path) -> None:
+    text = f'task = "grpo"\npolicy = "model"\nlessons = ["addition-1"]\nlora = {{r = 2}}\n{SMALL}'
+    train(folder, text, run_dir=tmp_path / "run")
+    (folder / "run.toml").unlink()
+    trainer = rebuild_trainer(tmp_path / "run", PluginManager())
+    assert all("lora_" in name for name in trainer.policy.state_dict())
+    assert trainer.worker is not None
+    assert list(trainer.worker.curriculum.lessons) == ["addition-1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('task = "sft"', "task 'sft' needs a policy: set policy = \"FOLDER\""),
+        ('task = "sft"\npolicy = "model"', "task 'sft' needs a dataset: set dataset = \"examples.jsonl\""),
+        ('task = "sft"\npolicy = "model"\ndataset = "none.jsonl"', r"none.jsonl cannot be read: No such file"),
+        ('task = "grpo"\npolicy = "model"', "task 'grpo' needs lessons"),
+        ('task = "grpo"\npolicy = "model"\nlessons = ["adition-1"]', r"did you mean 'addition-1'\?"),
+        (
+            'task = "grpo"\npolicy = "model"\nlessons = [{name = "own", dataset = "problems.jsonl", checker = "x"}]',
+            "there is no checker 'x'; known are exact_match, and file.py:FUNCTION",
+        ),
+        (
+            'task = "grpo"\npolicy = "model"\n'
+            'lessons = [{name = "own", dataset = "problems.jsonl", checker = "checkers.py:hal"}]',
+            r"'.*checkers.py' has no function 'hal' \(did you mean 'half'\?\)",
+        ),
+        (
+            'task = "grpo"\npolicy = "model"\nlessons = [{name = "a", datset = "b"}]\nwarm_start = {until = 1}\n'
+            "[rewards]\nmin_reward_threshold = 2.0",
+            r"lessons.0.datset: unknown key 'datset' \(did you mean 'dataset'\?\)(.|\n)*warm_start.dataset: is required"
+            r"(.|\n)*rewards.min_reward_threshold: must be at most 1.0, got 2.0",
+        ),
+    ],
+)
+def test_a_mistake_is_an_error_that_says_what_to_do(text: str, message: str, folder: Path) -> None:
+    with pytest.raises(HooklineError, match=message):
+        train(folder, text)
