@@ -248,7 +248,7 @@ def test_a_plugin_that_is_unregistered_finishes_what_it_was_sent(hookline_manage
     assert [step for step, _ in recorder.seen] == [0, 1, 2]
 
 
-def test_whoever_forgets_to_close_still_gets_the_work_done_before_the_interpreter_ends() -> None:
+def test_without_a_close_the_work_is_still_done_before_the_interpreter_ends() -> None:
     code = """
 import time
 from hookline import PluginManager, hookimpl

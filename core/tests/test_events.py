@@ -54,7 +54,7 @@ def test_a_decide_event_takes_the_first_answer_and_asks_no_further(hookline_mana
     assert asked == ["undecided", "decider"]
 
 
-def test_a_decide_event_that_nobody_answers_gives_none(hookline_manager: PluginManager) -> None:
+def test_a_decide_event_without_an_answer_gives_none(hookline_manager: PluginManager) -> None:
     assert hookline_manager.emit.restore_training_run(state=TrainerState()) is None
 
 
@@ -182,7 +182,7 @@ def test_an_event_can_be_emitted_from_within_itself(hookline_manager: PluginMana
     assert hookline_manager.emit.collect_metrics(state=TrainerState(step=3)) == [{"depth": 3, "inner": 1}]
 
 
-def test_state_of_somebody_elses_making_is_as_good_as_ours(hookline_manager: PluginManager) -> None:
+def test_a_state_of_another_class_is_as_good_as_ours(hookline_manager: PluginManager) -> None:
     class TheirState:
         epoch = 4
 

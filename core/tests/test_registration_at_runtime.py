@@ -88,7 +88,7 @@ def test_replacing_a_plugin_that_is_not_there_is_an_error_with_the_nearest(hookl
         hookline_manager.replace("metric", object())
 
 
-def test_a_plugin_that_nobody_needs_any_more_is_let_go(hookline_manager: PluginManager) -> None:
+def test_a_plugin_without_references_is_freed(hookline_manager: PluginManager) -> None:
     import gc
     import weakref
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from hookline import PluginManager
-from hookline.plugin_manager.summary import print_summary
+from hookline.plugin_manager.listing import print_summary
 from hookline.plugin_manager.timing import Timing
 from hookline_hookspecs import TrainerState, hookimpl
 

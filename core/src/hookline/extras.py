@@ -17,10 +17,14 @@ EXTRAS: Final = {
     "httpcore": "http",
     "jax": "jax",
     "mlx": "mlx",
+    "mlx_lm": "mlx-lm",
     "numpy": "jax",
+    "peft": "hf",
     "reasoning_gym": "reasoning-gym",
+    "safetensors": "hf",
     "tenacity": "http",
     "torch": "torch",
+    "transformers": "hf",
 }
 """The extra of `hookline` that installs each package."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -53,7 +54,7 @@ def declared_secrets(declared: Any, value: Any) -> Iterator[Any]:
 def _problem(details: ErrorDetails, model: Any) -> str:
     key = str(details["loc"][-1]) if details["loc"] else ""
     if details["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        known = field_names(_model_at(model, details["loc"][:-1]))
+        known = field_names(_model_at(_without_none(model), details["loc"][:-1]))
         hint = did_you_mean(key, known) or (f"; known are {', '.join(sorted(known))}" if known else "")
         return f"unknown key {key!r}{hint}"
     if details["type"].startswith("missing"):
@@ -66,12 +67,24 @@ def _problem(details: ErrorDetails, model: Any) -> str:
 
 
 def _model_at(model: Any, path: Path) -> Any:
+    """The type at a path of keys and list indices; None if it is unknown."""
     for key in path:
         if isinstance(model, type) and issubclass(model, BaseModel):
             fields = model.model_fields
             model = next((info.annotation for name, info in fields.items() if key in (name, info.alias)), None)
         elif dataclasses.is_dataclass(model):
             model = get_type_hints(model).get(str(key))
+        elif isinstance(key, int):
+            model = next(iter(get_args(model)), None)
         else:
             return None
+        model = _without_none(model)
     return model
+
+
+def _without_none(hint: Any) -> Any:
+    """The type `T` of `T | None`. Other types are returned as they are."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    others = [own for own in get_args(hint) if own is not NoneType]
+    return others[0] if len(others) == 1 else hint

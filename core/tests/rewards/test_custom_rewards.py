@@ -116,7 +116,7 @@ def test_scores_that_are_not_by_name_are_an_error(hookline_manager: PluginManage
             return [0.5, 0.5]
 
     hookline_manager.register(Plain(), "plain")
-    with pytest.raises(RewardError, match="plugin 'plain': score_episodes must return scores by the reward's name"):
+    with pytest.raises(RewardError, match="plugin 'plain': score_episodes must return a dictionary"):
         RolloutRewardProcessor(RewardConfig(), hookline_manager).process_episode_rewards(EPISODES)
 
 
@@ -127,7 +127,7 @@ def test_two_rewards_of_one_name_are_an_error(hookline_manager: PluginManager) -
         RolloutRewardProcessor(RewardConfig(), hookline_manager).process_episode_rewards(EPISODES)
 
 
-def test_a_weight_for_a_reward_that_nobody_gives_is_an_error(hookline_manager: PluginManager) -> None:
+def test_a_weight_for_a_reward_that_is_not_given_is_an_error(hookline_manager: PluginManager) -> None:
     with pytest.raises(RewardError, match=r"a weight for 'onw', but there is no such reward \(did you mean 'own'\?\)"):
         rewards_with(hookline_manager, [0.5, 0.5], custom_weights={"onw": 2.0})
 

@@ -276,7 +276,10 @@ class Returning:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ([], "plugin 'odd': verify_episodes must return reports by the verifier's name, got list"),
+        (
+            [],
+            "plugin 'odd': verify_episodes must return a dictionary with the names of its rewards or verifiers, got list",
+        ),
         ({"own": []}, "verifier 'own' of plugin 'odd' returned 0 reports for 1 episodes"),
         ({"own": 5}, "verifier 'own' of plugin 'odd' must return one report for each episode, got int"),
         ({"own": [0.5]}, "verifier 'own' of plugin 'odd', episode 0: must be a VerificationReport, or None"),

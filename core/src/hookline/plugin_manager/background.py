@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from hookline.plugin_manager.events import Failed, Implementation
 from hookline.plugin_manager.faults import FaultLedger, raise_failures
-from hookline.plugin_manager.implementations import Failed, Implementation
 from hookline.plugin_manager.timing import PluginTimer
 
 __all__ = ["Background", "freeze"]

@@ -11,16 +11,16 @@ from typing import Any, Final, get_args, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from hookline.errors import ConfigFault, PluginError, did_you_mean
+from hookline.errors import ConfigError, ConfigFault, PluginError, did_you_mean
 from hookline.plugin_manager.emitters import Emit
 from hookline.plugin_manager.faults import ErrorPolicy
-from hookline.plugin_manager.manager import Overrides
+from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, is_redacted
 from hookline.pydantic_faults import declared_secrets, field_names, validation_faults
 from hookline_hookspecs import At, Cycle, Every, Schedule
 from hookline_hookspecs.redaction import redact, remember_secrets
 
-__all__ = ["Blueprint"]
+__all__ = ["Blueprint", "make_plugin"]
 
 COMMON_KEYS: Final = ("every", "schedule", "on_error")
 """Keys that every plugin's table may have. A plugin's own option of the same name takes precedence."""
@@ -169,6 +169,21 @@ class Blueprint:
 
     def _common_keys(self) -> set[str]:
         return set(COMMON_KEYS) - set(field_names(self.options_model))
+
+
+def make_plugin(
+    name: str,
+    target: Any,
+    options: dict[str, Any],
+    manager: PluginManager,
+    origins: Mapping[tuple[str, str], str] | None = None,
+) -> Any:
+    """Make a plugin with these options. Raises a `ConfigError` with all faults; `origins` are those of `Settings`."""
+    blueprint = Blueprint.of(name, target)
+    faults = blueprint.read_options(Settings(options={name: options}, origins=dict(origins or {})))
+    if faults:
+        raise ConfigError(faults)
+    return blueprint.build(manager.emit)
 
 
 def _type_hints(name: str, target: Any, constructor: Any) -> Mapping[str, Any]:

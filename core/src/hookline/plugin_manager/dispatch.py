@@ -10,10 +10,8 @@ from typing import Any, Final
 import pluggy
 
 from hookline.plugin_manager.background import Background
-from hookline.plugin_manager.compiler import EventClock, compile_dispatch, compile_forward, emitter_globals
-from hookline.plugin_manager.emitters import Collected
-from hookline.plugin_manager.events import Event
-from hookline.plugin_manager.implementations import Failed, Implementation
+from hookline.plugin_manager.emitters import Collected, EventClock, compile_dispatch, compile_forward, emitter_globals
+from hookline.plugin_manager.events import Event, Failed, Implementation
 from hookline.plugin_manager.pluggy_internals import Multicall
 from hookline.plugin_manager.timing import PluginTimer
 
@@ -56,10 +54,6 @@ class Dispatcher:
             return compile_dispatch(event, called, globals_, keep_results=keep_results)
         inner = self.function(event, [implementation for implementation in called if not implementation.is_wrapper])
         return compile_forward(event, self._wrap(event, wrappers, inner), keep_results=keep_results)
-
-    def forward(self, event: Event, target: Callable[[dict[str, Any]], Any]) -> CodeType:
-        """The code that passes an emission on to `target`."""
-        return compile_forward(event, target, keep_results=False)
 
     def function(self, event: Event, called: Sequence[Implementation]) -> Callable[[Mapping[str, Any]], Any]:
         """A function that calls these implementations and returns their results."""
@@ -115,15 +109,15 @@ def guard_wrapper(implementation: Implementation, failed: Failed, timer: PluginT
             raise_or_ignore(RuntimeError("the wrapper did not yield") if isinstance(error, StopIteration) else error)
             return (yield)
         taken = time.perf_counter_ns() - start
-        resume: Callable[..., Any] = _resume_with_result
+        inner, inner_error = None, None
         try:
             inner = yield
         except BaseException as error:
-            resume, inner = _resume_with_error, error
+            inner_error = error
         start = time.perf_counter_ns() - taken
         streak = implementation.streak
         try:
-            return resume(wrapper, inner, raise_or_ignore)
+            return _resume(wrapper, inner, inner_error, raise_or_ignore)
         finally:
             if implementation.streak == streak:
                 implementation.streak = 0
@@ -156,26 +150,19 @@ def _in_new_style(function: Callable[..., Any]) -> Callable[..., Generator[None,
     return wrapper
 
 
-def _resume_with_result(wrapper: Any, inner: Any, raise_or_ignore: Callable[[BaseException], None]) -> Any:
+def _resume(
+    wrapper: Any, inner: Any, error: BaseException | None, raise_or_ignore: Callable[[BaseException], None]
+) -> Any:
+    """Hand the result of the inner calls, or their error, to a wrapper. Returns the wrapper's result."""
     try:
-        wrapper.send(inner)
+        _ = wrapper.send(inner) if error is None else wrapper.throw(error)
         wrapper.close()
         raise RuntimeError("the wrapper yielded a second time")
     except StopIteration as stop:
         return stop.value
-    except BaseException as error:
-        raise_or_ignore(error)
+    except BaseException as own_error:
+        if own_error is not error:
+            raise_or_ignore(own_error)
+        if error is not None:
+            raise error from error.__cause__
         return inner
-
-
-def _resume_with_error(wrapper: Any, inner: BaseException, raise_or_ignore: Callable[[BaseException], None]) -> Any:
-    try:
-        wrapper.throw(inner)
-        wrapper.close()
-        raise RuntimeError("the wrapper yielded a second time")
-    except StopIteration as stop:
-        return stop.value
-    except BaseException as error:
-        if error is not inner:
-            raise_or_ignore(error)
-        raise inner from inner.__cause__

@@ -14,7 +14,7 @@ from hookline.errors import HooklineError, PluginError, did_you_mean
 from hookline_hookspecs.errors import describe_error
 
 if TYPE_CHECKING:
-    from hookline.plugin_manager.implementations import Implementation
+    from hookline.plugin_manager.events import Implementation
 
 __all__ = [
     "ErrorPolicy",
@@ -98,6 +98,18 @@ class FaultLedger:
 
     def failures_of(self, plugin: str) -> int:
         return sum(fault.count for fault in self.faults.values() if fault.plugin == plugin)
+
+    def described(self) -> list[dict[str, str | int | None]]:
+        """All failures as JSON data: plugin, event, times and what happened. Safe on any thread."""
+        with self._lock:
+            failed = [(own.plugin, own.event, own.count, own.error) for own in self.faults.values()]
+            dropped = [(plugin, count) for plugin, count in sorted(self.dropped.items())]
+        rows: list[tuple[str, str | None, int | None, str]] = [
+            *failed,
+            *((plugin, None, count, "background calls were dropped") for plugin, count in dropped),
+            *((plugin, None, None, f"quarantined: {why}") for plugin, why in list(self.quarantined.items())),
+        ]
+        return [dict(zip(("plugin", "event", "times", "what"), row, strict=True)) for row in rows]
 
     def __bool__(self) -> bool:
         return bool(self.faults or self.quarantined or self.dropped)

@@ -15,10 +15,9 @@ import pluggy
 from hookline.errors import DuplicatePluginError, OrderError, PluginError, did_you_mean
 from hookline.plugin_manager.background import Background
 from hookline.plugin_manager.dispatch import PLAIN_OPTIONS, Dispatcher
-from hookline.plugin_manager.emitters import Emit, Emitter
-from hookline.plugin_manager.events import Event
+from hookline.plugin_manager.emitters import Emit, Emitter, compile_forward
+from hookline.plugin_manager.events import Event, Implementation, check_implementation
 from hookline.plugin_manager.faults import ErrorPolicy, FaultHandler, FaultLedger, error_policy_of, raise_failures
-from hookline.plugin_manager.implementations import Implementation, check_implementation
 from hookline.plugin_manager.ordering import Constraints, constraints_of, sort_by_constraints
 from hookline.plugin_manager.pluggy_internals import is_executor, replace_executor, set_hookimpls
 from hookline.plugin_manager.timing import PluginTimer
@@ -316,7 +315,7 @@ class PluginManager(pluggy.PluginManager):
         caller: pluggy.HookCaller = getattr(self.hook, event.name)
         if not is_executor(self, self._execute) and not keep_results:
             # pluggy's monitoring is on, which sees only calls of `hook.<event>`.
-            return self._dispatcher.forward(event, lambda arguments: caller(**arguments))
+            return compile_forward(event, lambda arguments: caller(**arguments), keep_results=False)
         called = self._called(event, caller.get_hookimpls())
         return self._dispatcher.compile(event, called, globals_, keep_results=keep_results)
 

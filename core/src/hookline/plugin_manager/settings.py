@@ -1,11 +1,12 @@
-"""Read the settings of plugins from five sources. Later sources override earlier ones.
+"""Read the settings of plugins from six sources. Later sources override earlier ones.
 
 1. `[tool.hookline]` in the nearest pyproject.toml that has it
 2. `hookline.toml` beside it (the same keys, at the top level)
-3. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW and HOOKLINE_REQUIRED (names separated by commas),
-   HOOKLINE_STRICT, and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.wandb=true")
-4. for a resumed run, the `config.json` of its folder: the options it began with, and the plugins disabled then
-5. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
+3. the run file, if there is one: `disable`, `required` and `[plugins.NAME]`
+4. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW and HOOKLINE_REQUIRED (names separated by commas),
+   HOOKLINE_STRICT, and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.csv=true")
+5. for a resumed run, the `config.json` of its folder: the options it began with, and the plugins disabled then
+6. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
 
 A plugin is selected by `name`, or by `name@distribution` if two distributions have one of that name. Every setting
 records its source. Faults are collected, not raised, so that all can be reported together.
@@ -21,7 +22,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -31,7 +32,10 @@ from hookline.errors import ConfigFault, did_you_mean
 from hookline.pydantic_faults import validation_faults
 from hookline_hookspecs.redaction import REDACTED, redact
 
-__all__ = ["Settings", "is_redacted", "read_settings"]
+if TYPE_CHECKING:
+    from hookline.run_file import RunFile
+
+__all__ = ["Settings", "is_redacted", "parse_value", "read_settings"]
 
 ENVIRONMENT: Final = {
     "HOOKLINE_DISABLE": "disable",
@@ -177,6 +181,7 @@ def read_settings(
     plugin_arguments: Iterable[str] = (),
     option_arguments: Iterable[str] = (),
     recorded: Path | None = None,
+    run_file: RunFile | None = None,
 ) -> Settings:
     """Read all sources. Config files are searched in `folder` (default: the current one), then in its parents.
 
@@ -185,6 +190,8 @@ def read_settings(
     settings = Settings()
     for path, table, prefix in _find_config(folder or Path.cwd(), settings.faults):
         _add_table(settings, table, f"{_shown(path)}: {prefix}")
+    if run_file is not None:
+        _add_table(settings, run_file.settings, run_file.config.where)
     _add_environment(settings, os.environ if environ is None else environ)
     if recorded is not None:
         config = json.loads(recorded.read_text(encoding="utf-8"))
@@ -304,7 +311,7 @@ def _add_option_argument(settings: Settings, argument: str, place: str) -> None:
         return
     first, *rest = key.split(".")
     try:
-        value = _parse_value(text)
+        value = parse_value(text)
     except RecursionError:
         settings.faults.append(ConfigFault(where, TOO_DEEP))
         return
@@ -314,7 +321,7 @@ def _add_option_argument(settings: Settings, argument: str, place: str) -> None:
     settings.set_option(plugin, first, value, where)
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """A TOML value. Text that is not TOML is a string, so that strings need no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hookline.plugin_manager.implementations import Implementation
+from hookline.plugin_manager.events import Implementation
 
 __all__ = ["PluginTimer", "Timing"]
 

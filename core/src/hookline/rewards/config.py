@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from hookline.errors import ConfigError, ConfigFault
 from hookline.http.requests import url_problem
-from hookline.rewards.errors import OnFailure, shown
+from hookline.rewards.errors import OnFailure
+from hookline_hookspecs.errors import shortened
 
 __all__ = ["TOKEN_VARIABLE", "IntegratedRewardConfig", "QualityMeasure", "RewardConfig", "keywords_problem"]
 
@@ -58,14 +59,13 @@ class RewardConfig:
     def __post_init__(self) -> None:
         _fill_in_ellipses(self)
         faults = _Faults(self)
-        for name in ("length_weight", "keyword_weight", "perplexity_weight", "accuracy_weight", "external_rm_weight"):
-            faults.check_number(name, least=0.0)
-        for name in ("target_length", "batch_size", "max_workers"):
-            faults.check_whole_number(name, least=1)
-        faults.check_whole_number("external_rm_retries", least=0)
-        faults.check_number("external_rm_timeout", above=0.0)
-        faults.check_number("external_rm_backoff", least=0.0)
-        faults.check_choice("on_failure", ("raise", "not_applicable"))
+        weights = ("length_weight", "keyword_weight", "perplexity_weight", "accuracy_weight", "external_rm_weight")
+        faults.check_numbers(*weights, "external_rm_backoff", least=0.0)
+        faults.check_numbers("external_rm_timeout", above=0.0)
+        faults.check_whole_numbers("target_length", "batch_size", "max_workers", least=1)
+        faults.check_whole_numbers("external_rm_retries", least=0)
+        if self.on_failure not in ("raise", "not_applicable"):
+            faults.add("on_failure", f"must be 'raise' or 'not_applicable', got {self.on_failure!r}")
         if self.keywords is not None:
             faults.add("keywords", keywords_problem(self.keywords))
         if self.external_rm_url is not None:
@@ -105,13 +105,14 @@ class IntegratedRewardConfig:
         faults = _Faults(self)
         if not isinstance(self.reward_config, RewardConfig):
             faults.add("reward_config", f"must be a RewardConfig, got {self.reward_config!r}")
-        for name in ("verification_threshold", "min_reward_threshold", "max_reward_threshold"):
-            faults.check_number(name, least=0.0, most=1.0)
+        faults.check_numbers(
+            "verification_threshold", "min_reward_threshold", "max_reward_threshold", least=0.0, most=1.0
+        )
         if not faults and self.min_reward_threshold > self.max_reward_threshold:
             faults.add("min_reward_threshold", f"is above max_reward_threshold ({self.max_reward_threshold!r})")
-        faults.check_whole_number("batch_size", least=1)
+        faults.check_whole_numbers("batch_size", least=1)
         if self.target_acceptance_rate is not None:
-            faults.check_number("target_acceptance_rate", least=0.0, most=1.0)
+            faults.check_numbers("target_acceptance_rate", least=0.0, most=1.0)
         for name, measure in self.quality_measures.items():
             if not callable(measure):
                 faults.add(f"quality_measures[{name!r}]", f"must be a function of episodes, got {measure!r}")
@@ -139,20 +140,15 @@ class _Faults:
         if problem is not None:
             self._faults.append(ConfigFault(f"{type(self._config).__name__}.{name}", problem))
 
-    def check_number(
-        self, name: str, *, least: float | None = None, above: float | None = None, most: float | None = None
-    ) -> None:
-        self.add(name, _number_problem(getattr(self._config, name), least=least, above=above, most=most))
+    def check_numbers(self, *names: str, **bounds: float) -> None:
+        for name in names:
+            self.add(name, _number_problem(getattr(self._config, name), **bounds))
 
-    def check_whole_number(self, name: str, *, least: int) -> None:
-        value = getattr(self._config, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            self.add(name, f"must be a whole number of at least {least}, got {value!r}")
-
-    def check_choice(self, name: str, choices: Sequence[str]) -> None:
-        value = getattr(self._config, name)
-        if value not in choices:
-            self.add(name, f"must be {' or '.join(map(repr, choices))}, got {value!r}")
+    def check_whole_numbers(self, *names: str, least: int) -> None:
+        for name in names:
+            value = getattr(self._config, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                self.add(name, f"must be a whole number of at least {least}, got {value!r}")
 
     def raise_any(self) -> None:
         if self._faults:
@@ -164,7 +160,7 @@ def _number_problem(
 ) -> str | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not -sys.float_info.max <= value <= sys.float_info.max:
-        return f"must be a finite number, got {shown(value)}"
+        return f"must be a finite number, got {shortened(value)}"
     if least is not None and value < least:
         return f"must be at least {least}, got {value!r}"
     if above is not None and value <= above:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.errors import HooklineError
 from hookline_hookspecs import EpisodeBatch
@@ -11,11 +12,9 @@ from hookline_hookspecs.errors import describe_error
 if TYPE_CHECKING:
     from hookline.plugin_manager.manager import PluginManager
 
-__all__ = ["OnFailure", "RewardError", "collect_or_raise", "shown"]
+__all__ = ["OnFailure", "RewardError", "collect_or_raise"]
 
 OnFailure = Literal["raise", "not_applicable"]
-
-SHOWN_CHARACTERS: Final = 80
 
 
 class RewardError(HooklineError):
@@ -24,8 +23,10 @@ class RewardError(HooklineError):
 
 def collect_or_raise(
     manager: PluginManager, event: str, batch: EpisodeBatch, on_failure: OnFailure
-) -> list[tuple[str, Any]]:
-    """Emit a collect event; with `on_failure="raise"`, raise if any plugin failed in it or is quarantined.
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """The results of a collect event by plugin, each a mapping from names of rewards or verifiers.
+
+    With `on_failure="raise"`, raise if any plugin failed in it or is quarantined.
 
     A plugin's own error policy is often `warn`. Here that is not enough: without that plugin other episodes would be
     accepted, and the run would not show it.
@@ -38,13 +39,10 @@ def collect_or_raise(
             raise RewardError(f"plugin {plugin!r} failed in {event}: {describe_error(error)}{hint}") from error
         for plugin, why in manager.quarantined_in(event).items():
             raise RewardError(f"plugin {plugin!r} {why} and is no longer called in {event}{hint}")
+    for plugin, result in collected:
+        if not isinstance(result, Mapping):
+            raise RewardError(
+                f"plugin {plugin!r}: {event} must return a dictionary with the names of its rewards or verifiers, "
+                f"got {type(result).__name__}"
+            )
     return collected
-
-
-def shown(value: object) -> str:
-    """A value for an error message, shortened. Python refuses to print an integer of thousands of digits."""
-    try:
-        text = repr(value)
-    except Exception:
-        return f"a value of type {type(value).__name__} that cannot be shown"
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

@@ -17,10 +17,10 @@ from hookline.extras import require
 from hookline.http.requests import Backoff, RequestError, shown_url, with_retries
 from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import TOKEN_VARIABLE, RewardConfig
-from hookline.rewards.errors import OnFailure, RewardError, collect_or_raise, shown
+from hookline.rewards.errors import OnFailure, RewardError, collect_or_raise
 from hookline.rewards.features import Column
 from hookline_hookspecs import Episode, EpisodeBatch
-from hookline_hookspecs.errors import describe_error
+from hookline_hookspecs.errors import describe_error, shortened
 
 __all__ = [
     "ExternalRewardModel",
@@ -30,6 +30,10 @@ __all__ = [
     "check_weights",
     "score_column",
 ]
+
+logger = logging.getLogger("hookline.rewards")
+
+LONGEST_BACKOFF: Final = 30.0
 
 RewardFunction = Callable[[str, str], float | None]
 """Maps a prompt and a response to a score in 0..1, or None if the reward does not apply."""
@@ -53,11 +57,6 @@ def all_scores(
     for name, scores in given.items():
         add(name, f"reward {name!r}", scores)
     for plugin, result in collect_or_raise(manager, "score_episodes", batch, on_failure):
-        if not isinstance(result, Mapping):
-            raise RewardError(
-                f"plugin {plugin!r}: score_episodes must return scores by the reward's name, "
-                f"got {type(result).__name__}"
-            )
         for name, scores in result.items():
             add(name, f"reward {name!r} of plugin {plugin!r}", scores)
     for function in functions:
@@ -101,7 +100,7 @@ def _score_problem(value: Any) -> str | None:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        return f"the score must be a number in 0..1, got {shown(value)}"
+        return f"the score must be a number in 0..1, got {shortened(value)}"
     if math.isnan(number):
         return "the score is NaN"
     return None if 0.0 <= number <= 1.0 else f"the score must be in 0..1, got {number!r}"
@@ -115,11 +114,6 @@ def check_weights(weights: Mapping[str, float], rewards: Mapping[str, Column]) -
             raise RewardError(
                 f"RewardConfig.custom_weights has a weight for {name!r}, but there is no such reward{known}"
             )
-
-
-logger = logging.getLogger("hookline.rewards")
-
-LONGEST_BACKOFF: Final = 30.0
 
 
 @dataclass(frozen=True)

@@ -4,152 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import compress
 from operator import not_
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hookline.plugin_manager.manager import PluginManager
-from hookline.rewards.config import IntegratedRewardConfig, QualityMeasure
-from hookline.rewards.episodes import as_records, episodes_of
-from hookline.rewards.errors import RewardError
+from hookline.rewards.config import IntegratedRewardConfig
 from hookline.rewards.external import RewardFunction
 from hookline.rewards.features import Column, Flags
-from hookline.rewards.filtering import Filter, add_results, add_verification
 from hookline.rewards.pipeline import VerifierPipeline, load_verifiers
-from hookline.rewards.processor import RolloutRewardProcessor, Scores
+from hookline.rewards.processor import RolloutRewardProcessor, Scores, as_records, episodes_of
+from hookline.rewards.quality import Filter, Quality, add_results, add_verification, join, measured
 from hookline.rewards.scoring import Rewards
-from hookline.rewards.verification import FAIL, RESULTS, Codes, CombinedReports
 from hookline_hookspecs import Episode, EpisodeBatch, Rollout, hookimpl
-from hookline_hookspecs.errors import describe_error
 
-__all__ = [
-    "IntegratedRewardSystem",
-    "Quality",
-    "create_integrated_reward_system",
-    "join",
-    "measured",
-    "process_episodes_with_quality_control",
-]
-
-
-@dataclass(frozen=True)
-class Quality:
-    """The results of processed episodes, as columns."""
-
-    rewards: Column
-    accepted: Flags
-    verification_scores: Column | None = None
-    """None when verification is off, like the codes."""
-    verification_codes: Codes | None = None
-    verifier_codes: Mapping[str, Codes] = field(default_factory=dict)
-    """The results of each verifier, for the episodes that it applies to."""
-
-    @classmethod
-    def of_batch(cls, rewards: Column, accepted: Flags, reports: CombinedReports | None) -> Quality:
-        if reports is None:
-            return cls(rewards, accepted)
-        verifier_codes = {name: column.codes[~np.isnan(column.scores)] for name, column in reports.columns.items()}
-        return cls(rewards, accepted, reports.scores, reports.codes, verifier_codes)
-
-    @classmethod
-    def of_episodes(cls, episodes: Sequence[Any]) -> Quality:
-        """The quality of processed episodes, from the results in their metadata."""
-        results = [_results(index, episode) for index, episode in enumerate(episodes)]
-        rewards = np.array([result["reward"] for result in results], np.float64)
-        accepted = np.array([result["accepted"] for result in results], bool)
-        verified = [result for result in results if "verification_result" in result]
-        if not verified:
-            return cls(rewards, accepted)
-        verifier_codes: dict[str, list[int]] = {}
-        for result in verified:
-            for name, report in result["verification_details"].items():
-                if report["result"] is not None:
-                    verifier_codes.setdefault(name, []).append(RESULTS.index(report["result"]))
-        return cls(
-            rewards,
-            accepted,
-            np.array([result["verification_score"] for result in verified], np.float64),
-            np.array([RESULTS.index(result["verification_result"]) for result in verified], np.int8),
-            {name: np.array(codes, np.int8) for name, codes in verifier_codes.items()},
-        )
-
-    def metrics(self) -> dict[str, float]:
-        """Metrics by name. A metric without data is left out.
-
-        - `episodes` and `acceptance_rate`.
-        - `mean_reward`, `std_reward`, `min_reward`, `max_reward` and `median_reward`, over episodes with a reward.
-        - With verification: `mean_verification_score`, `pass_count`, `warning_count`, `fail_count` and
-          `failure_rate/<verifier>`.
-        """
-        metrics = {"episodes": float(len(self.rewards))}
-        rewards = self.rewards[~np.isnan(self.rewards)]
-        if len(rewards):
-            metrics |= {
-                "mean_reward": float(rewards.mean()),
-                "std_reward": float(rewards.std()),
-                "min_reward": float(rewards.min()),
-                "max_reward": float(rewards.max()),
-                "median_reward": float(np.median(rewards)),
-            }
-        if len(self.accepted):
-            metrics["acceptance_rate"] = float(self.accepted.mean())
-        if self.verification_scores is not None and self.verification_codes is not None:
-            scores = self.verification_scores[~np.isnan(self.verification_scores)]
-            if len(scores):
-                metrics["mean_verification_score"] = float(scores.mean())
-            for code, result in enumerate(RESULTS):
-                metrics[f"{result.value}_count"] = float((self.verification_codes == code).sum())
-        for name, codes in self.verifier_codes.items():
-            if len(codes):
-                metrics[f"failure_rate/{name}"] = float((codes == FAIL).mean())
-        return metrics
-
-
-def join(parts: Sequence[Quality]) -> Quality:
-    """The quality of several batches together."""
-    if len(parts) == 1:
-        return parts[0]
-    return Quality(
-        np.concatenate([part.rewards for part in parts]),
-        np.concatenate([part.accepted for part in parts]),
-        _joined([part.verification_scores for part in parts]),
-        _joined([part.verification_codes for part in parts]),
-        {
-            name: np.concatenate([part.verifier_codes[name] for part in parts if name in part.verifier_codes])
-            for name in dict.fromkeys(name for part in parts for name in part.verifier_codes)
-        },
-    )
-
-
-def _joined(columns: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
-    known = [column for column in columns if column is not None]
-    return np.concatenate(known) if known else None
-
-
-def measured(measures: Mapping[str, QualityMeasure], episodes: Sequence[Any]) -> dict[str, float]:
-    """The values of the user's quality measures, by name."""
-    values: dict[str, float] = {}
-    for name, measure in measures.items():
-        try:
-            values[name] = float(measure(episodes))
-        except Exception as error:
-            problem = f"quality measure {name!r} failed on {len(episodes)} episodes: {describe_error(error)}"
-            raise RewardError(problem) from error
-    return values
-
-
-def _results(index: int, episode: Any) -> Mapping[str, Any]:
-    results: Mapping[str, Any] = episode.metadata if isinstance(episode, Episode) else episode
-    if not isinstance(results, Mapping) or "accepted" not in results:
-        raise RewardError(
-            f"episode {index} was not processed: quality metrics need episodes that process_episodes returned"
-        )
-    return results
+__all__ = ["IntegratedRewardSystem", "create_integrated_reward_system", "process_episodes_with_quality_control"]
 
 
 logger = logging.getLogger("hookline.rewards")
@@ -194,7 +66,7 @@ class IntegratedRewardSystem:
         """Reward, verify and filter episodes. Returns the rewards in order, the accepted and the rejected episodes.
 
         The rewards are an `mx.array` if MLX computes them, else a NumPy array. The results of each episode are added by
-        `hookline.rewards.filtering.add_results`.
+        `hookline.rewards.quality.add_results`.
 
         :param given: scores that are already known, as in `RolloutRewardProcessor.process_episode_rewards`.
         """

@@ -11,12 +11,13 @@ from typing import Final
 import numpy as np
 
 from hookline.rewards.config import RewardConfig, keywords_problem
-from hookline.rewards.errors import RewardError, shown
+from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column, FeatureTable
 from hookline.rewards.phrases import PhraseList
 from hookline.rewards.scoring import RewardColumns
 from hookline.rewards.words import canonical
 from hookline_hookspecs import Episode, EpisodeBatch
+from hookline_hookspecs.errors import shortened
 
 __all__ = ["agreement", "measure"]
 
@@ -68,7 +69,7 @@ def _target_lengths(count: int, config: RewardConfig, own: dict[int, Episode]) -
             continue
         if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= sys.float_info.max:
             raise RewardError(
-                f"episode {index}: metadata['target_length'] must be a number above 0, got {shown(target)}"
+                f"episode {index}: metadata['target_length'] must be a number above 0, got {shortened(target)}"
             )
         targets[index] = target
     return targets

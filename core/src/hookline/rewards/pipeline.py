@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from hookline.errors import ConfigError, ConfigFault, HooklineError, did_you_mean
-from hookline.plugin_manager.construction import Blueprint
+from hookline.plugin_manager.construction import make_plugin
 from hookline.plugin_manager.discovery import InstalledPlugin, installed_plugins, load_plugins
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, read_settings
@@ -169,14 +169,12 @@ def make_verifier(config: Any, index: int, manager: PluginManager, settings: Set
     options = {key: value for key, value in config.items() if key != "type"}
     origins = {(plugin.name, key): f"{where} ({config['type']}): {key}" for key in options}
     try:
-        blueprint = Blueprint.of(plugin.name, plugin.load())
+        return plugin.name, make_plugin(plugin.name, plugin.load(), options, manager, origins)
+    except ConfigError:
+        raise
     except (Exception, SystemExit) as error:
         what = str(error) if isinstance(error, HooklineError) else describe_error(error)
         raise RewardError(f"{where}: plugin {plugin} cannot be used: {what}") from error
-    faults = blueprint.read_options(Settings(options={plugin.name: options}, origins=origins))
-    if faults:
-        raise ConfigError(faults)
-    return plugin.name, blueprint.build(manager.emit)
 
 
 def _find(kind: str, where: str, settings: Settings) -> InstalledPlugin:

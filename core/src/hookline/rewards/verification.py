@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hookline.plugin_manager.manager import PluginManager
-from hookline.rewards.errors import OnFailure, RewardError, collect_or_raise, shown
+from hookline.rewards.errors import OnFailure, RewardError, collect_or_raise
 from hookline.rewards.features import Column
 from hookline_hookspecs import EpisodeBatch, VerificationReport, VerificationResult
+from hookline_hookspecs.errors import shortened
 
 __all__ = [
     "FAIL",
@@ -133,7 +134,7 @@ def _report_problem(report: Any) -> str | None:
 
 
 def _score_problem(score: Any) -> str:
-    return f"the score must be a number in 0..1, got {shown(score)}"
+    return f"the score must be a number in 0..1, got {shortened(score)}"
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,6 @@ def verify_batch(manager: PluginManager, batch: EpisodeBatch, on_failure: OnFail
     """Emit `verify_episodes` and validate the reports. Raises if there is no verifier."""
     columns: dict[str, VerifierColumn] = {}
     for plugin, result in collect_or_raise(manager, "verify_episodes", batch, on_failure):
-        if not isinstance(result, Mapping):
-            raise RewardError(
-                f"plugin {plugin!r}: verify_episodes must return reports by the verifier's name, "
-                f"got {type(result).__name__}"
-            )
         for name, reports in result.items():
             # Two verifiers of one name, such as two length verifiers, are told apart by the name of their plugin.
             key = plugin if name in columns else name

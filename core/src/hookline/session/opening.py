@@ -10,9 +10,9 @@ from typing import Any
 
 from hookline.errors import HooklineError
 from hookline.plugin_manager.discovery import open_plugins
+from hookline.plugin_manager.listing import print_summary
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.settings import Settings, read_settings
-from hookline.plugin_manager.summary import print_summary
 from hookline.session.session import Session
 from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact, remember_secrets

@@ -124,6 +124,8 @@ class Session:
     def _begin(self) -> None:
         state = self.state
         self._check = StateCheck(self.plugins, state)
+        if hasattr(state, "shared"):
+            state.shared.setdefault("hookline", {})["failures"] = self.plugins.faults.described
         self.plugins.set_clocks(step=0, epoch=0, rollout=0)
         self._announce("on_new_training_run")
         self.restored = restored = self._restore()

@@ -1,4 +1,4 @@
-"""A test kit for plugin authors. It needs no trainer, torch, jax or mlx.
+"""A test kit for plugin authors. It needs no trainer and, apart from `check_engine`, no torch, jax or mlx.
 
 `pip install "hookline[testing]"` adds three fixtures to pytest:
 
@@ -12,11 +12,27 @@
     def test_it_is_a_good_plugin():
         check_plugin(Greeter, greeting="hello")
 
-For authors of training loops and bridges there is `check_emitter(run)`.
+`check_sink` is one for plugins that store metrics elsewhere:
+
+    def test_it_has_a_good_sink(tmp_path):
+        check_sink(Tracker, folder=tmp_path)
+
+For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines `check_engine`.
 """
 
 from hookline.testing.conformance import check_plugin, sample_arguments
 from hookline.testing.emitter import EmitterError, check_emitter
+from hookline.testing.engine import check_engine
 from hookline.testing.fixtures import EventRecorder, RecordedEvent
+from hookline.testing.sinks import check_sink
 
-__all__ = ["EmitterError", "EventRecorder", "RecordedEvent", "check_emitter", "check_plugin", "sample_arguments"]
+__all__ = [
+    "EmitterError",
+    "EventRecorder",
+    "RecordedEvent",
+    "check_emitter",
+    "check_engine",
+    "check_plugin",
+    "check_sink",
+    "sample_arguments",
+]

@@ -11,11 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from hookline.errors import ConfigError
-from hookline.plugin_manager.construction import Blueprint
+from hookline.plugin_manager.construction import make_plugin
 from hookline.plugin_manager.events import Event
 from hookline.plugin_manager.manager import Overrides, PluginManager
-from hookline.plugin_manager.settings import Settings
 from hookline_hookspecs import (
     CheckpointRecord,
     Episode,
@@ -26,10 +24,11 @@ from hookline_hookspecs import (
     Rollout,
     TrainerState,
 )
+from hookline_hookspecs.sinks import Run
 
-__all__ = ["check_plugin", "sample_arguments"]
+__all__ = ["REPORTS", "check_plugin", "sample_arguments"]
 
-FRAMEWORKS: Final = ("torch", "jax", "mlx", "wandb", "tensorflow")
+FRAMEWORKS: Final = ("torch", "jax", "mlx", "wandb", "tensorflow", "tensorboard", "trackio", "mlflow")
 
 REPORTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "pre_training": {"total_epochs": 2, "total_steps": 8, "start_epoch": 0, "start_step": 0},
@@ -42,7 +41,7 @@ REPORTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "post_validation": {"current_epoch": 0, "val_avg_loss": 0.5},
     "log_metrics": {"train/loss": 0.5},
 }
-"""`report_data` of each event that has it, with exactly the keys that the event promises."""
+"""Samples of `report_data`: exactly the keys that each event promises, and metrics, whose names have a slash."""
 
 
 def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any]:
@@ -60,6 +59,7 @@ def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any
         "report_data": lambda: dict(REPORTS.get(event.name, {})),
         "request": EvaluationRequest,
         "rewards": lambda: [1.0, 0.0],
+        "run": lambda: Run(run_dir or Path(), run_id="sample", config={"learning_rate": 0.1}),
         "rollout": lambda: Rollout(lesson_id="addition", episodes=episodes, stats={"mean_reward": 0.5}),
         "saved": dict,
         "scores": lambda: {"eval/addition/success_rate": 0.5},
@@ -80,7 +80,7 @@ def check_plugin(target: Any, **options: Any) -> None:
     """
     plugin_name = "checked-plugin"
     with tempfile.TemporaryDirectory() as folder, PluginManager() as manager:
-        plugin = _make(plugin_name, target, options, manager)
+        plugin = make_plugin(plugin_name, target, options, manager)
         _check_marks(plugin, manager)
         manager.register(plugin, plugin_name, overrides=Overrides(on_error="raise"))
         implemented = [caller.name for caller in manager.get_hookcallers(plugin) or ()]
@@ -93,14 +93,6 @@ def check_plugin(target: Any, **options: Any) -> None:
         manager.unregister(name=plugin_name)
         manager.register(plugin, plugin_name)
     _check_imports(target)
-
-
-def _make(name: str, target: Any, options: dict[str, Any], manager: PluginManager) -> Any:
-    blueprint = Blueprint.of(name, target)
-    faults = blueprint.read_options(Settings(options={name: options}))
-    if faults:
-        raise ConfigError(faults)
-    return blueprint.build(manager.emit)
 
 
 def _check_marks(plugin: Any, manager: PluginManager) -> None:

@@ -17,23 +17,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hookline.testing.conformance import REPORTS
 from hookline_hookspecs import TrainerState, hookimpl
 
 __all__ = ["EmitterError", "check_emitter"]
 
-REPORT_KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "pre_training": frozenset({"total_epochs", "total_steps", "start_epoch", "start_step"}),
-    "pre_training_step": frozenset({"current_epoch", "current_step", "total_steps"}),
-    "post_training_step": frozenset({"current_epoch", "current_step", "total_steps"}),
-    "post_training": frozenset({"final_epoch", "final_step", "total_steps", "final_val_loss"}),
-    "pre_validation": frozenset({"current_epoch", "is_last_step"}),
-    "pre_validation_step": frozenset({"current_epoch", "batch_index"}),
-    "post_validation_step": frozenset({"current_epoch", "batch_index", "val_score"}),
-    "post_validation": frozenset({"current_epoch", "val_avg_loss"}),
-}
-"""What `report_data` has at each event. After a step and after a validation there may be metrics besides."""
-
 WITH_METRICS: Final = ("post_training_step", "post_validation")
+"""Events whose `report_data` may have metrics besides its own keys."""
 
 PAIRS: Final[Mapping[str, str]] = {
     "on_epoch_start": "on_epoch_end",
@@ -44,7 +34,10 @@ PAIRS: Final[Mapping[str, str]] = {
 }
 """Events that come in pairs, the second before the next of the first."""
 
-NEEDED: Final = ("on_new_training_run", "pre_training", "pre_training_step", "on_mb_end", "post_training_step")
+BEGINNING: Final = ("on_new_training_run", "pre_training")
+END: Final = ("post_training", "on_training_complete")
+EVENTS: Final = (*BEGINNING, *PAIRS, "on_mb_end", *PAIRS.values(), *END, "on_training_failed")
+NEEDED: Final = (*BEGINNING, "on_epoch_start", "on_epoch_end", "pre_training_step", "on_mb_end", "post_training_step")
 
 
 class EmitterError(AssertionError):
@@ -58,7 +51,6 @@ class Seen:
     name: str
     epoch: int
     step: int
-    rank: int
     report: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -67,93 +59,37 @@ class StopInTheMiddle(Exception):  # noqa: N818 - not an error of the loop
 
 
 class Recorder:
-    """Records the events of a run. As a critical plugin it ends the run when it raises."""
+    """A plugin that records the events of a run. It is critical, so that it ends the run when it raises."""
 
     critical = True
 
     def __init__(self, fail_at_step: int | None = None) -> None:
         self.seen: list[Seen] = []
         self._fail_at_step = fail_at_step
+        for event in EVENTS:
+            setattr(self, event, self._implementation(event))
 
-    def _see(self, name: str, state: TrainerState, report: Mapping[str, Any] | None = None) -> None:
-        self.seen.append(Seen(name, state.epoch, state.step, state.rank, dict(report or {})))
+    def _implementation(self, event: str) -> Callable[..., None]:
+        @hookimpl(specname=event)
+        def see(
+            state: TrainerState, report_data: Mapping[str, Any] | None = None, error: BaseException | None = None
+        ) -> None:
+            report = dict(report_data or {}) if error is None else {"error": error}
+            self.seen.append(Seen(event, state.epoch, state.step, report))
+            if event == "post_training_step" and state.step == self._fail_at_step:
+                raise StopInTheMiddle(f"a plugin fails on purpose at step {state.step}")
 
-    @hookimpl
-    def on_new_training_run(self, state: TrainerState) -> None:
-        self._see("on_new_training_run", state)
-
-    @hookimpl
-    def pre_training(self, state: TrainerState, report_data: Mapping[str, Any]) -> None:
-        self._see("pre_training", state, report_data)
-
-    @hookimpl
-    def on_epoch_start(self, state: TrainerState) -> None:
-        self._see("on_epoch_start", state)
-
-    @hookimpl
-    def on_train_phase_start(self, state: TrainerState) -> None:
-        self._see("on_train_phase_start", state)
-
-    @hookimpl
-    def pre_training_step(self, state: TrainerState, report_data: Mapping[str, Any]) -> None:
-        self._see("pre_training_step", state, report_data)
-
-    @hookimpl
-    def on_mb_end(self, state: TrainerState) -> None:
-        self._see("on_mb_end", state)
-
-    @hookimpl
-    def post_training_step(self, state: TrainerState, report_data: Mapping[str, Any]) -> None:
-        self._see("post_training_step", state, report_data)
-        if state.step == self._fail_at_step:
-            raise StopInTheMiddle(f"a plugin fails on purpose at step {state.step}")
-
-    @hookimpl
-    def on_train_phase_end(self, state: TrainerState) -> None:
-        self._see("on_train_phase_end", state)
-
-    @hookimpl
-    def on_epoch_end(self, state: TrainerState) -> None:
-        self._see("on_epoch_end", state)
-
-    @hookimpl
-    def pre_validation(self, state: TrainerState, report_data: Mapping[str, Any]) -> None:
-        self._see("pre_validation", state, report_data)
-
-    @hookimpl
-    def pre_validation_step(self, state: TrainerState, report_data: Mapping[str, Any]) -> None:
-        self._see("pre_validation_step", state, report_data)
-
-    @hookimpl
-    def post_validation_step(self, state: TrainerState, report_data: Mapping[str, Any]) -> None:
-        self._see("post_validation_step", state, report_data)
-
-    @hookimpl
-    def post_validation(self, state: TrainerState, report_data: Mapping[str, Any]) -> None:
-        self._see("post_validation", state, report_data)
-
-    @hookimpl
-    def post_training(self, state: TrainerState, report_data: Mapping[str, Any]) -> None:
-        self._see("post_training", state, report_data)
-
-    @hookimpl
-    def on_training_complete(self, state: TrainerState) -> None:
-        self._see("on_training_complete", state)
-
-    @hookimpl
-    def on_training_failed(self, state: TrainerState, error: BaseException) -> None:
-        self._see("on_training_failed", state, {"error": error})
+        return see
 
 
-def check_emitter(run: Callable[[object], Any], *, has_epochs: bool = True) -> None:
+def check_emitter(run: Callable[[object], Any]) -> None:
     """Run a loop with a recording plugin, and raise an `EmitterError` that lists the promises it breaks.
 
     :param run: runs the loop from its start to its end with this plugin among its plugins, in this process.
-    :param has_epochs: whether the loop announces epochs.
     """
     recorder = Recorder()
     run(recorder)
-    faults = [*_order(recorder.seen, has_epochs), *_reports(recorder.seen), *_counters(recorder.seen)]
+    faults = [*_order(recorder.seen), *_reports(recorder.seen), *_counters(recorder.seen)]
     faults += _end(recorder.seen)
     if not faults:  # a loop whose events are out of order has no middle to fail in
         faults += _failure(run, fail_at_step=recorder.seen[0].step + 1)
@@ -162,14 +98,12 @@ def check_emitter(run: Callable[[object], Any], *, has_epochs: bool = True) -> N
         raise EmitterError(f"the loop breaks {len(faults)} promise(s) of the event contract:\n{shown}")
 
 
-def _order(seen: list[Seen], has_epochs: bool) -> list[str]:
+def _order(seen: list[Seen]) -> list[str]:
     names = [event.name for event in seen]
     faults = [f"{name} is never emitted" for name in NEEDED if name not in names]
-    if has_epochs:
-        faults += [f"{name} is never emitted" for name in ("on_epoch_start", "on_epoch_end") if name not in names]
     if faults:
         return faults
-    if names[:2] != ["on_new_training_run", "pre_training"]:
+    if tuple(names[:2]) != BEGINNING:
         faults.append(f"a run begins with on_new_training_run and pre_training, not with {names[0]} and {names[1]}")
     for first, second in PAIRS.items():
         is_open = False
@@ -191,7 +125,8 @@ def _order(seen: list[Seen], has_epochs: bool) -> list[str]:
 
 def _reports(seen: list[Seen]) -> list[str]:
     faults = []
-    for name, keys in REPORT_KEYS.items():
+    for name, sample in REPORTS.items():
+        keys = {key for key in sample if "/" not in key}  # the others are metrics
         for event in (event for event in seen if event.name == name):
             missing, extra = keys - event.report.keys(), event.report.keys() - keys
             if missing:
@@ -226,7 +161,7 @@ def _counters(seen: list[Seen]) -> list[str]:
 def _end(seen: list[Seen]) -> list[str]:
     names = [event.name for event in seen]
     faults = []
-    if names[-2:] != ["post_training", "on_training_complete"]:
+    if tuple(names[-2:]) != END:
         faults.append(f"a complete run ends with post_training and on_training_complete, not with {_shown(names[-2:])}")
     elif seen[-2].report.get("final_step") != seen[-2].step:
         faults.append(f"final_step is {seen[-2].report.get('final_step')}, and state.step is {seen[-2].step}")
