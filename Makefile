@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DISTRIBUTIONS := hookspecs core plugins/metrics plugins/checkpoint plugins/evaluation plugins/status plugins/verifiers \
+	plugins/wandb plugins/tensorboard plugins/trackio plugins/mlflow \
 	bridges/lightning bridges/sb3 bridges/transformers
 EXAMPLES := examples/third_party_plugin
 
@@ -19,6 +20,9 @@ $(VENV)/.installed: requirements-dev.txt constraints.txt $(DISTRIBUTIONS:%=%/pyp
 
 test: $(VENV)/.installed ## Install everything into .venv and run all tests
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 $(ARGS)
+
+# Trackers are on by their install, and here all are installed.
+demo bench: export HOOKLINE_DISABLE ?= mlflow,tensorboard,trackio,wandb
 
 demo: $(VENV)/.installed ## Install everything into .venv and run the main job, about two minutes
 	$(BIN)/hookline train arithmetic --profile-plugins $(ARGS)

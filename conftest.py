@@ -1,7 +1,9 @@
 """For all tests of the repository."""
 
+import os
 import signal
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +21,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The same of a hang-up, which nohup ignores.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+# Trackers are on by their install, and here all are installed. Only their own tests turn them on.
+TRACKERS = {"mlflow", "tensorboard", "trackio", "wandb"} & entry_points(group="hookline").names
+os.environ.setdefault("HOOKLINE_DISABLE", ",".join(sorted(TRACKERS)))
 
 
 @pytest.fixture(autouse=True)

@@ -15,10 +15,10 @@ import pytest
 
 from hookline.session import open_session
 
-pytest.importorskip("wandb")
+pytest.importorskip("hookline_wandb")
 
 SETTINGS = """
-disable = ["status"]
+disable = ["status", "mlflow", "tensorboard", "trackio"]
 [plugins.checkpoint]
 every = 1
 wandb_every = 1
@@ -29,7 +29,8 @@ every = 1
 [plugins.metrics]
 system_every = 0
 progress = "off"
-wandb = "offline"
+[plugins.wandb]
+mode = "offline"
 """
 
 
@@ -84,6 +85,7 @@ def test_a_remote_evaluation_is_told_the_address_of_the_checkpoints_artifact(
 ) -> None:
     url, asked = evaluator
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOOKLINE_DISABLE")
     for variable in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_ARTIFACT_DIR"):
         monkeypatch.setenv(variable, str(tmp_path / "wandb-files"))
     Path("hookline.toml").write_text(SETTINGS.format(url=url))

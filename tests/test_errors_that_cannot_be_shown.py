@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hookline.plugin_manager.settings import Settings
+from hookline.plugin_manager.settings import read_settings
 from hookline.session import Session, open_session
 from hookline_hookspecs import TrainerState, hookimpl
 
@@ -46,7 +46,7 @@ class Critical(Failing):
 
 
 def fail(folder: Path, sessions: list[Session]) -> None:
-    quiet = Settings(options={"metrics": {"progress": "off"}})
+    quiet = read_settings(option_arguments=["metrics.progress=off"])
     with open_session(folder, total_epochs=1, settings=quiet) as session:
         sessions.append(session)
         session.plugins.register(Failing(), "failing")

@@ -19,7 +19,7 @@ import hookline
 import hookline_checkpoint
 from hookline import PluginManager, hookimpl
 from hookline.errors import HooklineError
-from hookline.plugin_manager.settings import Settings
+from hookline.plugin_manager.settings import read_settings
 from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
 from hookline.rewards import IntegratedRewardConfig
 from hookline.rollout import Curriculum, CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
@@ -172,7 +172,7 @@ def test_full_evaluations_move_the_curriculum_by_events(
     assert "on_curriculum_update" in hookline_events.names()
 
 
-def test_a_curriculum_may_heed_nobody_elses_evaluations(hookline_manager: PluginManager) -> None:
+def test_a_curriculum_may_ignore_the_evaluations_of_plugins(hookline_manager: PluginManager) -> None:
     easy = Lesson("easy", success_above=0.5, plateau_window=2, plateau_tolerance=1.0)
     add_evaluation(hookline_manager, n_examples=2)
     trainer = control(hookline_manager, epochs=1, lessons=[easy])
@@ -181,7 +181,7 @@ def test_a_curriculum_may_heed_nobody_elses_evaluations(hookline_manager: Plugin
     assert trainer.worker.curriculum.standings["easy"].evaluated_success is None
 
 
-def test_a_supervised_run_is_told_once_that_nobody_evaluates(
+def test_a_supervised_run_is_told_once_that_nothing_evaluates_it(
     hookline_manager: PluginManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "hookline.evaluation")
@@ -215,7 +215,7 @@ def test_what_is_kept_of_verified_lessons_has_the_verdicts(hookline_manager: Plu
 def test_scores_reach_the_database_and_the_checkpoints(tmp_path: Path) -> None:
     lessons = CurriculumConfig([Lesson("pole")], **NO_OWN_EVALUATION)
     config = TrainerConfig(epochs=1, rollout=SIZES, run_dir=tmp_path / "run")
-    settings = Settings(options={"evaluation": {"n_examples": 2, "replays": 0}})
+    settings = read_settings(option_arguments=["evaluation.n_examples=2", "evaluation.replays=0"])
     scores = hookline.train(config, lessons, SMALL, settings=settings).state.eval_scores
     with closing(sqlite3.connect(tmp_path / "run" / "stats.sqlite")) as database:
         recorded = dict(database.execute("SELECT name, value FROM metrics WHERE name LIKE 'eval/%'"))

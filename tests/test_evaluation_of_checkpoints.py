@@ -18,13 +18,14 @@ import torch
 
 import hookline
 from hookline.errors import HooklineError
-from hookline.plugin_manager.settings import Settings
+from hookline.plugin_manager.settings import read_settings
 from hookline_evaluation.command import evaluate
 
 pytestmark = pytest.mark.timeout(400)
 """Processes of their own import three frameworks each, on machines that may have much else to do."""
 
 TOKEN = "a-secret-that-nobody-may-see"
+OPTIONS = ("evaluation.n_examples=4", "evaluation.replays=1", "evaluation.deadline_seconds=300")
 
 
 class Evaluated(NamedTuple):
@@ -38,8 +39,8 @@ class Evaluated(NamedTuple):
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     """A run of CartPole that a process of its own has evaluated in the end."""
     folder = tmp_path_factory.mktemp("runs") / "cartpole"
-    options = {"evaluation": {"mode": "background", "n_examples": 4, "replays": 1, "deadline_seconds": 300.0}}
-    trainer = hookline.train("cartpole", run_dir=folder, epochs=2, settings=Settings(options=options))
+    settings = read_settings(option_arguments=["evaluation.mode=background", *OPTIONS])
+    trainer = hookline.train("cartpole", run_dir=folder, epochs=2, settings=settings)
     return Evaluated(folder, trainer.state.eval_scores)
 
 
@@ -116,8 +117,7 @@ def server_url(evaluated: Evaluated, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_a_run_may_be_evaluated_by_the_server(evaluated: Evaluated, server_url: str) -> None:
     assert httpx.get(f"{server_url}/evaluations/x").status_code == 401
     remote = evaluated.run_dir.parent / "remote"
-    options = {"mode": "remote", "url": server_url, "n_examples": 4, "replays": 1, "deadline_seconds": 300.0}
-    settings = Settings(options={"evaluation": options})
+    settings = read_settings(option_arguments=["evaluation.mode=remote", f"evaluation.url={server_url}", *OPTIONS])
     assert hookline.train("cartpole", run_dir=remote, epochs=2, settings=settings).state.eval_scores == evaluated.scores
     assert (remote / "replays" / "epoch-000001.html").exists()
     assert not [path for path in remote.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]

@@ -18,8 +18,10 @@ ELSEWHERE = {"own_loop.py", "custom_loggers_and_hooks.py", "tao_sft_example.py"}
 RUN = {
     "custom_hook.py": ([sys.executable, "{file}", "25"], r"stopped early: a mean return of "),
     "custom_verifier.py": ([sys.executable, "{file}"], "privacy: gives away a phone number"),
+    "custom_engine.py": ([sys.executable, "{file}"], "8 steps of GRPO, sampled by PlainEngine"),
     "custom_task.py": (["hookline", "train", "{file}:pendulum", "--epochs", "1"], "pendulum"),
     "integrated_reward_example.py": ([sys.executable, "{file}"], "accepted 2 of 4; mean reward 0.48"),
+    "make_tiny_model.py": ([sys.executable, "{file}", "tiny"], "made tiny"),
     "own_policy.py": ([sys.executable, "{file}", "9"], "trained: body.0.weight, body.0.bias"),
     "rollout_integration_example.py": ([sys.executable, "{file}"], "32 episodes, 18 accepted, 14 rejected"),
 }

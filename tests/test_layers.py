@@ -32,7 +32,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "http": (),
     "policies": (),
     "session": (PLUGIN_MANAGER,),
-    "testing": (PLUGIN_MANAGER,),
+    "testing": (PLUGIN_MANAGER, "policies", "rollout"),
     "hooks": (PLUGIN_MANAGER, "rollout"),
     "rewards": (PLUGIN_MANAGER, "http"),
     "rollout": (PLUGIN_MANAGER, "hooks", "policies", "session"),
@@ -45,14 +45,14 @@ BY_PUBLIC_NAMES = {("training", "rewards"), ("training", "rollout")}
 """Parts of which the other may import only what a package's `__init__` names."""
 
 FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
-    "torch": ("training/*", "policies/*_torch.py"),
-    "jax": ("rollout/*", "policies/*_jax.py"),
-    "mlx": ("rewards/*",),
+    "torch": ("training/*", "policies/*_torch.py", "rollout/engines/transformers_engine.py"),
+    "jax": ("rollout/*", "policies/*_jax.py", "testing/engine.py"),
+    "mlx": ("rewards/*", "rollout/engines/mlx_engine.py"),
 }
 """Where in core a framework may be imported."""
 
 FRAMEWORKS_INSIDE_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
-    "torch": ("policies/*",),
+    "torch": ("policies/*", "testing/engine.py"),
     "jax": ("policies/*",),
 }
 """Where besides it may be, if not at the head of a module."""
@@ -70,8 +70,17 @@ CORE_FOR_BRIDGES = ("hookline.errors", "hookline.plugin_manager.settings", "hook
 EXTRAS_AT_HEAD = {"hookline"}
 """Distributions whose modules may import a package of an extra at their head: what imports them has asked for it."""
 
-NOT_IMPORTED = {"six": "gymnax imports it and does not declare it"}
+NOT_IMPORTED = {
+    "alembic": "mlflow-skinny needs it for its default store, and does not declare it",
+    "hookline_metrics": "it opens the sinks of trackers",
+    "six": "gymnax imports it and does not declare it",
+    "sqlalchemy": "as alembic",
+}
 """What is declared though no module imports it, and why."""
+
+
+OTHER_IMPORT_NAMES = {"mlflow-skinny": "mlflow"}
+"""Distributions whose package has another name."""
 
 
 # -- reading the source -----------------------------------------------------------------------------------------------
@@ -127,8 +136,8 @@ class Distribution:
 
 
 def _import_name(distribution: str) -> str:
-    """The package that a distribution brings. Of all that we depend on, the names are the same."""
-    return distribution.lower().replace("-", "_")
+    """The package that a distribution brings."""
+    return OTHER_IMPORT_NAMES.get(distribution, distribution.lower().replace("-", "_"))
 
 
 def _imports_of(file: Path, source: Path) -> Iterator[Import]:

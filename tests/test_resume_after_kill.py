@@ -16,9 +16,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("jax")
 
-EPOCHS = {"cartpole": 12, "arithmetic": 20}
+TASKS = Path(__file__).with_name("huggingface_tasks.py")
+ENGINES = ("transformers", "transformers_lora_bf16", "jax_lora", "jax_bf16")
+EPOCHS = {"cartpole": 12, "arithmetic": 20, **{f"{TASKS}:{engine}": 20 for engine in ENGINES}}
 
-KILLS = {"cartpole": (-1, 5), "arithmetic": (8, 17)}
+KILLS = {"cartpole": (-1, 5), "arithmetic": (8, 17), **{f"{TASKS}:{engine}": (4,) for engine in ENGINES}}
 """The checkpoint after which each life ends; -1 for a life that ends before there is any. `arithmetic` is killed once
 within its warm start, and once in the phase after it."""
 
@@ -72,9 +74,12 @@ def outcome(folder: Path, epochs: int) -> tuple[bytes, bytes, Any]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("task", EPOCHS)
+@pytest.mark.parametrize("task", EPOCHS, ids=lambda task: task.rpartition(":")[2])
 def test_a_run_killed_and_resumed_ends_bit_for_bit_as_one_that_was_not(task: str, tmp_path: Path) -> None:
-    delays = random.Random(task)
+    delays = random.Random(task.rpartition(":")[2])
+    if task.startswith(str(TASKS)):
+        pytest.importorskip("peft", reason='pip install "hookline[hf]"')
+        subprocess.run([sys.executable, TASKS, tmp_path / "model"], check=True)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(start(task, whole))
     for epoch in KILLS[task]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -217,8 +218,11 @@ def project(tmp_path: Path, endpoint: Recorder) -> Path:
         token = "{OPTIONS["made broken"]}"
         [plugins.status]
         endpoint = "{address}"
+        [plugins.wandb]
+        mode = "offline"
+        [plugins.mlflow]
+        tracking_uri = "sqlite:///{tmp_path}/run/mlflow.db"
         [plugins.metrics]
-        wandb = "offline"
         csv = true
         jsonl = true
         """
@@ -234,6 +238,9 @@ def hookline(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         **ENVIRON,
         "HOME": str(project / "home"),
         "PYTHONPATH": str(project),
+        "HOOKLINE_DISABLE": "",
+        "TRACKIO_DIR": str(project / "run" / "trackio"),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
         "HOOKLINE_OPTIONS": f"leaky.auth.header={OPTIONS['variable']}",
     }
     return subprocess.run(
@@ -288,7 +295,8 @@ def test_no_secret_is_in_what_a_run_writes_sends_and_prints(project: Path, endpo
     wanted = ["config.json", ".lock", "status.json", "stats.sqlite", "metrics.csv", "metrics.jsonl", "report.html"]
     wanted += ["checkpoints/epoch-000001/state.json", "replays/epoch-000001.jsonl", "replays/epoch-000001.html"]
     assert set(wanted) <= files.keys()
-    assert any(name.endswith(".wandb") for name in files)
+    for tracker in ("wandb/*/*.wandb", "mlflow.db", "tensorboard/events.out.tfevents.*", "trackio/hookline*.db"):
+        assert any(fnmatch(name, tracker) for name in files), f"{tracker} is not among {sorted(files)}"
     # What there was to leak has come there: everything else is as it was.
     config = json.loads((project / "run" / "config.json").read_text())
     assert config["learning_rate"] == 0.1

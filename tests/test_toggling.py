@@ -7,6 +7,7 @@ the environment that runs the tests.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -47,6 +48,7 @@ class Environment:
             capture_output=True,
             text=True,
             cwd=self.folder,
+            env={name: value for name, value in os.environ.items() if name != "HOOKLINE_DISABLE"},
             timeout=500,
             check=False,
         )

@@ -72,7 +72,7 @@ def steps(run_dir: Path) -> list[int]:
 def test_a_plugin_gets_its_arrays_back_as_they_were(
     tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOOKLINE_DISABLE", "checkpoint")  # whose own checkpoints hold JSON
+    monkeypatch.setenv("HOOKLINE_DISABLE", "checkpoint", prepend=",")  # whose own checkpoints hold JSON
 
     class Keeper:
         def __init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -256,9 +255,7 @@ def test_a_process_that_was_killed_or_terminated_is_resumed(
     models: ModuleType, tmp_path: Path, number: signal.Signals
 ) -> None:
     here, folder = Path(__file__).parent, tmp_path / "run"
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD, here, folder, str(int(number))], env={**os.environ, "HOOKLINE_DISABLE": ""}
-    )
+    child = subprocess.run([sys.executable, "-c", CHILD, here, folder, str(int(number))])
     assert child.returncode == (-9 if number is signal.SIGKILL else 128 + 15)
     assert list(folder.glob("checkpoints/epoch-*/manifest.json"))
     if number is signal.SIGTERM:

@@ -74,7 +74,8 @@ GENERATION = ["epoch", "rollout", "rollout end", "rewards", "filtered", "train p
 def test_a_generation_is_an_epoch_with_its_rollout_rewards_and_steps(
     folder: Path, recorded: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setenv("HOOKLINE_DISABLE", "verify-length,verify-toxicity,verify-coherence,verify-factual")
+    verifiers = "verify-length,verify-toxicity,verify-coherence,verify-factual"
+    monkeypatch.setenv("HOOKLINE_DISABLE", verifiers, prepend=",")
     judge = Judge()
     config = IntegratedRewardConfig(reward_config=ONLY_PLUGINS, strict_filtering=True, min_reward_threshold=0.0)
     callback = HooklineCallback(folder / "run", plugins={"judge": judge})

@@ -1,0 +1,270 @@
+"""Completions per second of GRPO, beside TRL's `GRPOTrainer` with the same Hugging Face model.
+
+    python benchmarks/grpo.py [--json FILE]
+
+Both train the same qwen3 (2 layers, width 128, a byte-level BPE tokenizer) from one folder, on the same prompts, with
+as many samples of as many tokens, in the same precision, on all cores. A step samples 512 responses, scores them with
+the same function and takes one gradient step on all of them. The reward is the share of digits, so that nearly every
+group has different rewards and no row can be left out. Each contender is a process of its own; they take turns, and the
+median step of a turn counts, the best of a contender's turns. Start-up and the first steps are not in it. Neither has
+plugins or logs. It takes about ten minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from measuring import Table, describe_machine, format_seconds, json_option, report
+
+OF_TRL: Final = 4.0
+"""How many times the completions per second of TRL we promise."""
+
+TURNS, STEPS, WARM_UP = 3, 8, 3
+PROMPTS, SAMPLES = 64, 8
+CONTENDERS: Final = ("hookline", "trl")
+QUESTION: Final = "Here are two numbers and a sign between them. Write the number that they come to."
+
+
+class Case(NamedTuple):
+    question: str
+    """Comes before each sum."""
+    new_tokens: int
+    precision: str
+
+
+CASES: Final = (
+    Case("", 16, "fp32"),
+    Case(QUESTION, 16, "fp32"),
+    Case(QUESTION, 64, "fp32"),
+    Case(QUESTION, 16, "bf16"),
+)
+
+
+def prompts_of(case: Case) -> list[str]:
+    sums = [f"{a}+{b}=" for a in range(10, 100) for b in range(10, 100, 7)]
+    return [f"{case.question} {one}".strip() for one in sums]
+
+
+def share_of_digits(text: str) -> float:
+    return sum(character.isdigit() for character in text) / max(len(text), 1)
+
+
+def make_model(folder: Path) -> None:
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=512, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<pad>", "<end>"]
+    )
+    readme = Path(__file__).parent.parent / "README.md"
+    tokenizer.train_from_iterator(readme.read_text(encoding="utf-8").splitlines(), trainer)
+    fast: Any = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>")
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=512,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        pad_token_id=fast.pad_token_id,
+        eos_token_id=fast.eos_token_id,
+        bos_token_id=None,
+    )
+    make: Any = Qwen3ForCausalLM  # it has no annotations
+    make(config).save_pretrained(folder)
+
+
+class Turn:
+    """The steps of one contender's turn: their times, and the length of their responses."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+        self.lengths: list[float] = []
+
+    def step_ends(self) -> None:
+        self._ends.append(time.perf_counter())
+
+    def result(self) -> dict[str, float]:
+        steps = [after - before for before, after in zip(self._ends, self._ends[1:], strict=False)]
+        return {"seconds": statistics.median(steps[WARM_UP - 1 :]), "length": statistics.mean(self.lengths)}
+
+
+def train_hookline(model: Path, case: Case) -> Turn:
+    from hookline.rollout import CurriculumConfig, Lesson
+    from hookline.rollout.text import TextProblem, TextTask
+    from hookline.training import Trainer
+    from hookline.training.config import LearnerConfig, OptimizerConfig, RolloutConfig, TrainerConfig
+    from hookline_hookspecs import Rollout, hookimpl
+
+    turn = Turn()
+
+    class Clock:
+        @hookimpl
+        def on_rollout_end(self, rollout: Rollout) -> None:
+            turn.lengths.append(rollout.stats["mean_length"])
+
+        @hookimpl
+        def on_epoch_end(self) -> None:
+            turn.step_ends()
+
+    precision: Any = case.precision
+    config = TrainerConfig(
+        epochs=WARM_UP + STEPS,
+        policy=str(model),
+        threads=os.cpu_count(),
+        losses={"grpo": {}},
+        optimizer=OptimizerConfig("adamw", learning_rate=1e-4),
+        learner=LearnerConfig(precision=precision),
+        rollout=RolloutConfig(
+            num_environments=PROMPTS, samples_per_prompt=SAMPLES, minibatches=1, update_epochs=1, precision=precision
+        ),
+    )
+    task = TextTask(
+        [TextProblem(prompt, "") for prompt in prompts_of(case)],
+        checker=lambda _, response: share_of_digits(response),
+        max_new_tokens=case.new_tokens,
+    )
+    lessons = CurriculumConfig([Lesson("sums", task)], micro_eval_frequency=None, eval_frequency=None)
+    trainer = Trainer(config, lessons)
+    trainer.add_hook(Clock())
+    trainer.train()
+    return turn
+
+
+def train_trl(model: Path, case: Case) -> Turn:
+    import torch
+    from datasets import Dataset  # type: ignore[import-untyped]
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    turn = Turn()
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            turn.step_ends()
+
+    def reward(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+        turn.lengths.append(statistics.mean(map(len, completion_ids)))
+        return [share_of_digits(completion) for completion in completions]
+
+    with tempfile.TemporaryDirectory() as output:
+        args = GRPOConfig(
+            output_dir=output,
+            per_device_train_batch_size=PROMPTS * SAMPLES,
+            num_generations=SAMPLES,
+            steps_per_generation=1,
+            num_iterations=1,
+            beta=0.0,
+            max_completion_length=case.new_tokens,
+            temperature=1.0,
+            learning_rate=1e-4,
+            max_steps=WARM_UP + STEPS,
+            bf16=case.precision == "bf16",
+            gradient_checkpointing=False,
+            use_cpu=not torch.cuda.is_available(),
+            logging_strategy="no",
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
+        GRPOTrainer(
+            AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
+            reward_funcs=reward,
+            args=args,
+            train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts_of(case)]),
+            processing_class=AutoTokenizer.from_pretrained(model),
+            callbacks=[Clock()],
+        ).train()
+    return turn
+
+
+TRAIN: Final = {"hookline": train_hookline, "trl": train_trl}
+
+
+def take_turn(contender: str, model: Path, case: Case) -> dict[str, float]:
+    """One contender's turn, in a process of its own. What it prints goes to a file, shown if it fails."""
+    command = [sys.executable, __file__, "--turn", contender, str(model), json.dumps(case)]
+    offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **offline}, check=False)
+    if done.returncode:
+        raise SystemExit(f"{contender} failed:\n{done.stdout}\n{done.stderr}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def grpo_steps() -> Table:
+    table = Table(
+        f"A GRPO step of {PROMPTS} prompts x {SAMPLES} samples, qwen3 2 x 128",
+        f">= {OF_TRL:g} x the completions/s of TRL",
+        ("prompt", "new tokens", "precision", "hookline", "TRL", "completions/s", "x TRL", ""),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder)
+        make_model(model)
+        for case in CASES:
+            turns = [{name: take_turn(name, model, case) for name in CONTENDERS} for _ in range(TURNS)]
+            ours, trl = (min((turn[name] for turn in turns), key=lambda own: own["seconds"]) for name in CONTENDERS)
+            ratio = trl["seconds"] / ours["seconds"]
+            rate = PROMPTS * SAMPLES / ours["seconds"]
+            length = prompt_length(model, case)
+            table.add(
+                (
+                    str(length),
+                    f"{ours['length']:.1f} / {trl['length']:.1f}",
+                    case.precision,
+                    format_seconds(ours["seconds"]),
+                    format_seconds(trl["seconds"]),
+                    f"{rate:,.0f}",
+                    f"{ratio:.1f}",
+                    "kept" if ratio >= OF_TRL else "not kept",
+                ),
+                prompt=length,
+                new_tokens=case.new_tokens,
+                precision=case.precision,
+                hookline=ours,
+                trl=trl,
+                ratio=ratio,
+            )
+    return table
+
+
+def prompt_length(model: Path, case: Case) -> int:
+    """The tokens of the longest prompt."""
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    return max(len(tokenizer(prompt)["input_ids"]) for prompt in prompts_of(case))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--turn"]:
+        contender, model, case = sys.argv[2:]
+        print(json.dumps(TRAIN[contender](Path(model), Case(*json.loads(case))).result()))
+        return
+    file = json_option(__doc__)
+    report(describe_machine("torch", "transformers", "trl", "jax"), [grpo_steps()], file)
+
+
+if __name__ == "__main__":
+    main()
