@@ -17,7 +17,7 @@ def register_sinks(run: Run) -> Mapping[str, Callable[[], Sink]] | None:
     """Add sinks, which store the run's metrics, samples and files elsewhere.
 
     A function is called on the thread of its sink. Import and start the tracker there, not in this event. One that
-    raises is called again half a second later, unless it raises `SinkUnavailableError` or `ImportError`.
+    raises is called again a second later, unless it raises `SinkUnavailableError` or `ImportError`.
 
     When: once, when a run that has a folder starts.
     Emitted by: metrics plugin.

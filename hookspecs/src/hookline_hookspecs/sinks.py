@@ -135,7 +135,7 @@ class Run:
 class Sink:
     """Stores what a run records. All methods are called on the sink's own thread.
 
-    If `write` raises, the same reports are passed again half a second later, together with newer ones. The methods for
+    If `write` raises, the same reports are passed again a second later, together with newer ones. The methods for
     samples and files are called once, and their errors are logged. A sink that raises `SinkUnavailableError` or
     `ImportError` is not called again. Files are complete when they are passed, but an older checkpoint may be removed
     while it is read.

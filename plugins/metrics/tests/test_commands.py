@@ -177,7 +177,7 @@ def of_another_program(path: Path) -> None:
 
 def with_rows_of_another_type(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE metrics SET value = 'high', time = 'noon'")
+        connection.execute("UPDATE numbers SET value = 'high'")
 
 
 def a_folder(path: Path) -> None:

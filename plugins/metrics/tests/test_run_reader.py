@@ -81,7 +81,7 @@ def test_a_run_can_be_read_while_it_is_written_and_the_reader_cannot_write(tmp_p
         sink.write([Report(2, 0, {"loss": 2.0}, 0.0)])
         assert run.series("loss").values == [1.0, 2.0]
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
-            run._connection.execute("DELETE FROM metrics")
+            run._connection.execute("DELETE FROM numbers")
     sink.close()
 
 

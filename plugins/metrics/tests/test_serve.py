@@ -361,19 +361,17 @@ def corrupt(path: Path) -> None:
 
 def wrong_rows(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TABLE metrics")
-        connection.execute("CREATE TABLE metrics(step, epoch, name, value, time)")
-        connection.execute("INSERT INTO metrics VALUES ('one', 'two', 'train/loss', 'three', 'four')")
+        connection.execute("UPDATE numbers SET value = 'three'")
 
 
 def wrong_epochs_and_times(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE metrics SET epoch = 'two', time = 'four'")
+        connection.execute("UPDATE reports SET epoch = 'two', time = 'four'")
 
 
 def no_table(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TABLE metrics")
+        connection.execute("DROP TABLE reports")
 
 
 @pytest.mark.parametrize("damage", [corrupt, wrong_rows, wrong_epochs_and_times, no_table])
@@ -398,7 +396,7 @@ def test_a_run_with_impossible_times_or_a_name_that_is_no_text_is_shown(client: 
     name = os.fsdecode(b"odd\xff&name")
     make_run(tmp_path / "runs" / name)
     with closing(sqlite3.connect(tmp_path / "runs" / name / "stats.sqlite")) as connection, connection:
-        connection.execute("UPDATE metrics SET time = 1e300")
+        connection.execute("UPDATE reports SET time = 1e300")
     (tmp_path / "runs" / name / "replays").mkdir()
     (tmp_path / "runs" / name / "replays" / os.fsdecode(b"\xfe.txt")).write_text("replayed")
     listed = client.get("/")
@@ -442,7 +440,7 @@ def test_a_locked_database_is_a_message(client: httpx.Client, tmp_path: Path) ->
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        other.execute("INSERT INTO metrics(step, epoch, name, value, time) VALUES (1, 1, 'x', 1, 1)")
+        other.execute("INSERT INTO reports(step, time) VALUES (1, 1)")
         page = client.get("/run/a")
         other.execute("ROLLBACK")
     assert page.status_code == 200

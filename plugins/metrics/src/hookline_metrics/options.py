@@ -17,8 +17,8 @@ class Options:
     report: bool = True
     """Write `report.html` to the run's folder when the run ends."""
     steps: Literal["auto", "all"] = "auto"
-    """Which reports are written. After the first thousand, `auto` condenses metrics that come more than 50 times a
-    second to their mean, extremes and count in each half second; `all` writes each, however large the database grows.
+    """Which reports are written. `all` writes each, however large the database grows. `auto` writes the first 20,000
+    numbers, and while more than 100 a second come after them, the mean, extremes and count of each metric in a second.
     """
     gradients_every: int = 500
     """Gradient steps between two measurements of gradient norms and variances; 0 for none."""

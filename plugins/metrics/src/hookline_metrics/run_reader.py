@@ -17,7 +17,9 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from hookline_hookspecs import HooklineError
+from hookline_hookspecs.sinks import STARTED
 from hookline_metrics.sinks import DATABASE
+from hookline_metrics.sinks.sqlite import SCHEMA
 
 __all__ = ["RunReader", "Series", "UnreadableRunError", "is_run", "run_folders"]
 
@@ -26,14 +28,12 @@ State = Literal["running", "finished", "failed", "stopped"]
 ALIVE_SECONDS: Final = 120.0
 """A run with an older heartbeat is not running: it was killed, or its training thread has ended."""
 
-# One index lookup for each name, rather than a scan of all rows.
-DISTINCT_NAMES: Final = """
-WITH RECURSIVE found(name) AS (
-    SELECT min(name) FROM metrics
-    UNION ALL SELECT (SELECT min(name) FROM metrics WHERE metrics.name > found.name) FROM found WHERE name IS NOT NULL
-) SELECT name FROM found WHERE name IS NOT NULL
-"""
-
+# A name stays when its last number is superseded.
+NAMES: Final = "SELECT name FROM names WHERE EXISTS (SELECT 1 FROM numbers WHERE numbers.name = names.id) ORDER BY name"
+SERIES: Final = (
+    "FROM numbers CROSS JOIN reports ON reports.id = numbers.report "
+    "WHERE numbers.name = (SELECT id FROM names WHERE name = ?)"
+)
 
 LOCK_SECONDS: Final = 1.0
 """How long to wait for another program's lock on the database. A run never locks out readers."""
@@ -80,30 +80,26 @@ class RunReader:
     @cached_property
     def names(self) -> list[str]:
         """The names of all metrics, sorted."""
-        return [name for (name,) in self._query(DISTINCT_NAMES)]
+        return [name for (name,) in self._query(NAMES)]
 
     def series(self, name: str) -> Series:
         """The values of one metric."""
-        rows = self._query(
-            f"SELECT step, value, time FROM metrics WHERE name = ? AND {self._counts} ORDER BY step, rowid", name
-        )
+        rows = self._query(f"SELECT step, value, time {SERIES} AND {self._counts} ORDER BY step, id", name)
         by_step = {step: (math.nan if value is None else value, when) for step, value, when in rows}
         return Series(name, list(by_step), [value for value, _ in by_step.values()], [t for _, t in by_step.values()])
 
     def last(self, name: str) -> float | None:
         """The value at the last step that has one. None if the metric was always NaN."""
         found = self._query(
-            f"SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL AND {self._counts} "
-            "ORDER BY step DESC, rowid DESC LIMIT 1",
-            name,
+            f"SELECT value {SERIES} AND value IS NOT NULL AND {self._counts} ORDER BY step DESC, id DESC LIMIT 1", name
         )
         return found[0][0] if found else None
 
     @cached_property
     def _counts(self) -> str:
-        """A SQL condition that leaves out rows from before a resume that are later than its first step."""
-        starts = self._query("SELECT rowid, step FROM metrics WHERE name = 'run/started' ORDER BY rowid")
-        return " AND ".join(["1"] + [f"NOT (rowid < {row:d} AND step > {step:d})" for row, step in starts])
+        """A SQL condition that leaves out reports from before a resume that are later than its first step."""
+        starts = self._query(f"SELECT id, step {SERIES} ORDER BY id", STARTED)
+        return " AND ".join(["1"] + [f"NOT (id < {report:d} AND step > {step:d})" for report, step in starts])
 
     def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         try:
@@ -116,44 +112,38 @@ class RunReader:
     @cached_property
     def step(self) -> int:
         """The last gradient step that has a metric."""
-        return self._last_row[0]
+        return self._last_report[0]
 
     @cached_property
     def epoch(self) -> int | None:
         """The last epoch. None before the first."""
-        return self._last_row[2]
+        return self._last_report[1]
 
     @cached_property
     def started(self) -> float | None:
-        found = self._query("SELECT time FROM metrics ORDER BY rowid LIMIT 1")
-        return float(found[0][0]) if found else None
+        return self._time("min")
 
     @cached_property
     def updated(self) -> float | None:
-        found = self._query("SELECT time FROM metrics ORDER BY rowid DESC LIMIT 1")
+        return self._time("max")
+
+    def _time(self, extreme: str) -> float | None:
+        found = self._query(f"SELECT time FROM reports WHERE id = (SELECT {extreme}(id) FROM reports)")
         return float(found[0][0]) if found else None
 
     @cached_property
-    def _last_row(self) -> tuple[int, int, int | None]:
-        """Step, rowid and epoch of the last row of the last step, by one index lookup for each name."""
-        last: tuple[int, int, int | None] = (0, 0, None)
-        for name in self.names:
-            rows = self._query(
-                f"SELECT step, rowid, epoch FROM metrics WHERE name = ? AND {self._counts} "
-                "ORDER BY step DESC, rowid DESC LIMIT 1",
-                name,
-            )
-            for step, rowid, epoch in rows:
-                own = int(step), rowid, None if epoch is None else int(epoch)
-                last = max(last, own, key=lambda row: row[:2])
-        return last
+    def _last_report(self) -> tuple[int, int | None]:
+        """Step and epoch of the last report of the last step."""
+        found = self._query(f"SELECT step, epoch FROM reports WHERE {self._counts} ORDER BY step DESC, id DESC LIMIT 1")
+        step, epoch = found[0] if found else (0, None)
+        return int(step), None if epoch is None else int(epoch)
 
     @cached_property
     def state(self) -> State:
         """Taken from the last row that marks a start or an end, else from `status.json`, else from the heartbeat."""
         marks = self._query(
-            "SELECT name FROM metrics WHERE name IN ('run/started', 'run/completed', 'run/failed') "
-            "ORDER BY rowid DESC LIMIT 1"
+            "SELECT names.name FROM names CROSS JOIN numbers ON numbers.name = names.id "
+            "WHERE names.name IN ('run/started', 'run/completed', 'run/failed') ORDER BY report DESC LIMIT 1"
         )
         ended = {"run/completed": "finished", "run/failed": "failed"}.get(marks[0][0] if marks else "")
         if ended is None and not marks and self.status:
@@ -215,7 +205,8 @@ def _open(path: Path) -> sqlite3.Connection:
         # A run that was killed before its first metric has an empty file or none.
         if not path.exists() or path.stat().st_size == 0:
             connection = sqlite3.connect(":memory:")
-            connection.execute("CREATE TABLE metrics(step, epoch, name, value, time)")
+            for statement in SCHEMA:
+                connection.execute(statement)
             return connection
         return _open_file(path)
     except (OSError, *UNREADABLE) as error:

@@ -1,6 +1,6 @@
 """`SinkWorker`: a thread that writes to one sink from a bounded queue.
 
-The training thread only appends to a deque and wakes no thread. The worker polls the queue twice a second and writes
+The training thread only appends to a deque and wakes no thread. The worker polls the queue once a second and writes
 all new reports in one call. A flush, which a checkpoint needs, makes it write at once.
 """
 
@@ -17,14 +17,14 @@ from hookline_hookspecs import CheckpointRecord, ReplayRecord
 from hookline_hookspecs.errors import describe_error
 from hookline_hookspecs.sinks import Report, Samples, Sink, SinkUnavailableError
 from hookline_metrics.scalars import as_scalar
-from hookline_metrics.sinks.windows import Condenser
+from hookline_metrics.sinks.condenser import WINDOW_SECONDS, Condenser
 
 __all__ = ["FLUSH_SECONDS", "Item", "SinkWorker"]
 
 logger = logging.getLogger("hookline.metrics")
 
-FLUSH_SECONDS: Final = 0.5
-"""Seconds between two polls. A report waits for two of them at most, so a kill loses at most the last second."""
+FLUSH_SECONDS: Final = WINDOW_SECONDS
+"""Seconds between two polls. A report waits for two of them at most, so a kill loses at most the last two seconds."""
 
 CAPACITY: Final = 50_000
 """Reports that are queued while a sink hangs, some tens of megabytes. Further ones are dropped and counted."""

@@ -2,19 +2,25 @@
 
     metrics(step INTEGER, epoch INTEGER, name TEXT, value REAL, time REAL, low REAL, high REAL, count INTEGER)
 
-One row for each metric of each report. `step` is the gradient step, `epoch` the epoch (NULL before the first), `time`
+has a row for each metric of each report. `step` is the gradient step, `epoch` the epoch (NULL before the first), `time`
 when it was recorded, in seconds since 1970. A NaN is stored as NULL, since SQLite has no NaN. An infinity is stored as
 such, so use `WHERE abs(value) < 9e999` to average.
 
-Metrics that are reported more than 50 times a second have, after the first thousand, one row for each half second:
-`value` is their mean, `low` and `high` are the extremes, `count` is the number of reports, and `step` the last of them.
-In all other rows these three are NULL. `steps = "all"` in the plugin's options writes a row for each report.
+    SELECT step, value FROM metrics WHERE name = 'train/loss' ORDER BY step
+
+Metrics that come too fast have one row for each second (see `hookline_metrics.sinks.condenser`): `value` is their mean,
+`low` and `high` are the extremes, `count` is the number of reports, and `step` the last of them. In all other rows
+these three are NULL. `steps = "all"` in the plugin's options writes a row for each report.
+
+`metrics` is a view. To store a name, step and time once and not in every row makes the file half as large:
+
+    names(id, name)      reports(id, step, epoch, time, count)      numbers(name, report, value, low, high)
+
+`numbers` is sorted by name and report, so that a curve is read without an index. Reports are numbered in the order in
+which they were written.
 
 The database has a write-ahead log. Readers and the writer never wait for each other, and what was committed before a
-kill is still there after it. All reports of a step are in one transaction, unless some come much later. There is an
-index by name:
-
-    SELECT step, value FROM metrics WHERE name = 'train/loss' ORDER BY step
+kill is still there after it. All reports of a step are in one transaction, unless some come much later.
 
 Each checkpoint has a row `run/saved`, which is committed before the checkpoint becomes valid. So the database has all
 metrics from before a checkpoint, however the process was killed. (A power cut may lose the last commits.) A run that
@@ -22,15 +28,15 @@ resumes from a checkpoint first moves all rows after that checkpoint's `run/save
 records them again. So a run that was killed and resumed has the same rows as one that was not, plus one row
 `run/started` for each start.
 
-If the row `run/saved` is missing, for example in a new database, the resumed run only appends. Readers then ignore rows
-from before a `run/started`, by `rowid`, that are of a later step, and use the last of several rows with one name and
+If the row `run/saved` is missing, for example in a new database, the resumed run only appends. Readers then ignore
+reports before the one of a `run/started` that are of a later step, and use the last of several rows with one name and
 step. `hookline_metrics.run_reader` does that.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence, ValuesView
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain, repeat
 from pathlib import Path
@@ -41,15 +47,24 @@ from hookline_metrics.sinks import DATABASE, SAVED
 
 __all__ = ["SQLiteSink", "rewind"]
 
+JOINED: Final = (
+    # CROSS JOIN, since SQLite joins in the given order then: from the name to its numbers to their reports.
+    "names CROSS JOIN numbers ON numbers.name = names.id CROSS JOIN reports ON reports.id = numbers.report"
+)
+ROWS: Final = f"SELECT step, epoch, names.name AS name, value, time, low, high, count FROM {JOINED}"
 SCHEMA: Final = (
-    "CREATE TABLE IF NOT EXISTS metrics"
-    "(step INTEGER NOT NULL, epoch INTEGER, name TEXT NOT NULL, value REAL, time REAL NOT NULL,"
-    " low REAL, high REAL, count INTEGER)",
-    "CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics(name, step)",
+    "CREATE TABLE IF NOT EXISTS names(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE IF NOT EXISTS reports"
+    "(id INTEGER PRIMARY KEY, step INTEGER NOT NULL, epoch INTEGER, time REAL NOT NULL, count INTEGER)",
+    "CREATE TABLE IF NOT EXISTS numbers(name INTEGER NOT NULL, report INTEGER NOT NULL, value REAL, low REAL, "
+    "high REAL, PRIMARY KEY (name, report)) WITHOUT ROWID",
+    f"CREATE VIEW IF NOT EXISTS metrics AS {ROWS}",
 )
 
-MAX_ROWS: Final = 4000
-"""Rows in one INSERT statement. SQLite allows 32766 values, and a row has eight."""
+COLUMNS: Final = 5
+"""Columns of `reports` and of `numbers`."""
+MAX_ROWS: Final = 6000
+"""Rows in one INSERT statement. SQLite allows 32766 values."""
 
 
 class SQLiteSink(Sink):
@@ -58,26 +73,44 @@ class SQLiteSink(Sink):
     def __init__(self, run: Run) -> None:
         run.folder.mkdir(parents=True, exist_ok=True)
         self._connection = _open(run.folder / DATABASE)
+        self._ids: dict[str, int] = dict(self._connection.execute("SELECT name, id FROM names"))
+        (self._last_report,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM reports").fetchone()
 
     def write(self, reports: Sequence[Report]) -> None:
         """Add all rows of these reports, or none."""
-        values: list[Any] = []
+        # Kept only after the commit: what fails is rolled back, names too.
+        ids, last = dict(self._ids), self._last_report
+        heads: list[Any] = []
+        rows: list[Any] = []
         for step, epoch, numbers, time, window in reports:
-            columns = [repeat(step), repeat(epoch), numbers, numbers.values(), repeat(time)]
-            spread = (None, None, None) if window is None else (window.low.values(), window.high.values(), window.count)
-            columns += [own if isinstance(own, ValuesView) else repeat(own) for own in spread]
-            values.extend(chain.from_iterable(zip(*columns, strict=False)))
+            if not numbers:
+                continue
+            last += 1
+            for name in numbers:
+                ids.setdefault(name, len(ids) + 1)
+            low, high = (repeat(None), repeat(None)) if window is None else (window.low.values(), window.high.values())
+            heads += last, step, epoch, time, None if window is None else window.count
+            own = zip(map(ids.__getitem__, numbers), repeat(last), numbers.values(), low, high, strict=False)
+            rows.extend(chain.from_iterable(own))
         with self._connection as connection:
-            # sqlite3 releases the GIL for each statement and then waits to get it back from the training thread. So
-            # one statement with many rows is faster than many statements, although it has to be compiled each time.
-            for start in range(0, len(values), 8 * MAX_ROWS):
-                part = values[start : start + 8 * MAX_ROWS]
-                rows = ",".join(["(?,?,?,?,?,?,?,?)"] * (len(part) // 8))
-                connection.execute(f"INSERT INTO metrics VALUES {rows}", part)
+            new = list(ids.items())[len(self._ids) :]
+            connection.executemany("INSERT INTO names(name, id) VALUES (?, ?)", new)
+            _insert(connection, "reports", heads)
+            _insert(connection, "numbers", rows)
+        self._ids, self._last_report = ids, last
 
     def close(self) -> None:
         """Move the log into the database file and close it."""
         self._connection.close()
+
+
+def _insert(connection: sqlite3.Connection, table: str, values: list[Any]) -> None:
+    # sqlite3 releases the GIL for each statement and then waits to get it back from the training thread. So one
+    # statement with many rows is faster than many statements, although it has to be compiled each time.
+    for start in range(0, len(values), COLUMNS * MAX_ROWS):
+        part = values[start : start + COLUMNS * MAX_ROWS]
+        rows = ",".join(["(?,?,?,?,?)"] * (len(part) // COLUMNS))
+        connection.execute(f"INSERT INTO {table} VALUES {rows}", part)
 
 
 def rewind(folder: Path, saved_at: float | None) -> None:
@@ -91,12 +124,13 @@ def rewind(folder: Path, saved_at: float | None) -> None:
     with closing(_open(path)) as connection, connection:
         mark: int | None = 0
         if saved_at is not None:
-            marks = "SELECT max(rowid) FROM metrics WHERE name = ? AND time = ?"
+            marks = f"SELECT max(reports.id) FROM {JOINED} WHERE names.name = ? AND time = ?"
             (mark,) = connection.execute(marks, (SAVED, saved_at)).fetchone()
         if mark is not None:
             connection.execute("CREATE TABLE IF NOT EXISTS superseded AS SELECT * FROM metrics WHERE 0")
-            connection.execute("INSERT INTO superseded SELECT * FROM metrics WHERE rowid > ?", (mark,))
-            connection.execute("DELETE FROM metrics WHERE rowid > ?", (mark,))
+            connection.execute(f"INSERT INTO superseded {ROWS} WHERE reports.id > ?", (mark,))
+            connection.execute("DELETE FROM numbers WHERE report > ?", (mark,))
+            connection.execute("DELETE FROM reports WHERE id > ?", (mark,))
 
 
 def _open(path: Path) -> sqlite3.Connection:
