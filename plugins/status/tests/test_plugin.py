@@ -131,8 +131,9 @@ def test_a_failure_is_told_with_its_error(
 
 
 def test_a_long_run_keeps_its_start_and_its_latest_entries(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path
+    manager: PluginManager, hookline_state: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hookline_status.plugin.RUNNING_SECONDS", 0.0)
     manager.emit.on_new_training_run(state=hookline_state())
     for epoch in range(KEPT_ENTRIES + 20):
         manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
@@ -142,6 +143,23 @@ def test_a_long_run_keeps_its_start_and_its_latest_entries(
     assert len(entries) == KEPT_ENTRIES + 1
     assert [entries[0]["status"], entries[-1]["status"]] == ["STARTED", "SUCCESS"]
     assert [entry["data"]["epoch"] for entry in entries[1:-1]] == list(range(21, KEPT_ENTRIES + 20))
+
+
+def test_after_a_hundred_entries_a_fast_run_has_one_a_second(
+    manager: PluginManager, hookline_state: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("hookline_status.plugin.time.monotonic", lambda: now)
+    manager.emit.on_new_training_run(state=hookline_state())
+    for epoch in range(KEPT_ENTRIES + 300):
+        now += 0.0101
+        manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
+        manager.drain()
+    monkeypatch.undo()
+    manager.emit.on_training_complete(state=hookline_state(epoch=epoch))
+    manager.drain()
+    epochs = [entry["data"]["epoch"] for entry in read(tmp_path) if entry["status"] == "RUNNING"]
+    assert epochs[-5:] == [98, 99, 199, 299, 399]
 
 
 def test_a_number_that_json_lacks_is_null(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:

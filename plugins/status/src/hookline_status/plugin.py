@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +13,15 @@ from hookline_hookspecs import TrainerState, hookimpl
 from hookline_hookspecs.errors import describe_error
 from hookline_status.endpoint import Endpoint
 from hookline_status.endpoint_hooks import EndpointHooks
-from hookline_status.status_file import Entry, StatusFile, as_kpi, as_time
+from hookline_status.status_file import KEPT_ENTRIES, Entry, StatusFile, as_kpi, as_time
 
 __all__ = ["Options", "Status"]
 
 RUNNING: Final = {"epoch": ("on_epoch_end", "on_epoch_end"), "step": ("post_training_step", "training_status")}
 """When there is a RUNNING entry, and what an endpoint knows it by: it gets reports as `post_training_step` already."""
+
+RUNNING_SECONDS: Final = 1.0
+"""Seconds between two RUNNING entries after the first hundred. A fast run has a hundred epochs in a second."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,9 @@ class Options:
     endpoint: str | None = None
     """The http or https URL that messages are sent to. None to write the file only."""
     every: int | None = None
-    """Epochs between two RUNNING entries. None for 1, or for no such entries where `every_steps` is given."""
+    """Epochs between two RUNNING entries. None for 1, or for no such entries where `every_steps` is given. After the
+    first hundred, there is at most one a second.
+    """
     every_steps: int | None = None
     """Gradient steps between two RUNNING entries; None for none."""
     heartbeat_seconds: float = 30.0
@@ -60,6 +66,8 @@ class Status:
         self._file: StatusFile | None = None
         self._first_epoch = 0
         self._loop_began: float | None = None
+        self._running_entries = 0
+        self._latest_running = -math.inf
         self._endpoint_hooks: EndpointHooks | None = None
         # Set on the instance, so that the plugin is called only for the events that its options ask for.
         if options.every is not None or options.every_steps is None:
@@ -74,6 +82,7 @@ class Status:
 
     @hookimpl(background=True, scope="driver")
     def on_new_training_run(self, state: TrainerState) -> None:
+        self._running_entries = 0
         message = f"run {state.run_id} has started" if state.run_id else "the run has started"
         self._add(state, "on_new_training_run", "STARTED", message)
 
@@ -86,7 +95,10 @@ class Status:
 
         @hookimpl(specname=event, every=every, background=True, scope="driver")
         def add(state: TrainerState) -> None:
-            self._add(state, phase, "RUNNING", f"{unit} {getattr(state, unit)} is complete")
+            now = time.monotonic()
+            if self._running_entries < KEPT_ENTRIES or now - self._latest_running >= RUNNING_SECONDS:
+                self._running_entries, self._latest_running = self._running_entries + 1, now
+                self._add(state, phase, "RUNNING", f"{unit} {getattr(state, unit)} is complete")
 
         return add
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact
 
-__all__ = ["Entry", "StatusFile", "as_kpi", "as_time"]
+__all__ = ["KEPT_ENTRIES", "Entry", "StatusFile", "as_kpi", "as_time"]
 
 KEPT_ENTRIES: Final = 100
 """The most entries that the file has after the first."""
