@@ -218,6 +218,18 @@ def test_every_number_of_a_trajectory_has_its_strip() -> None:
         assert words in page.text
 
 
+def test_a_secret_is_in_no_part_of_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_PASSWORD", "planted-in-environment")
+    said = ["the password is planted-in-environment"]
+    metadata = {"environment_name": "Chat-v0", "note": said, "api_key": 7}
+    record = episode_record("a", Episode("Which?", *said, arrays={"obs": said, "actions": [1]}, metadata=metadata))
+    path = write_replay(tmp_path, [record], run_id="run", epoch=1, step=2, scores={})
+    kept = json.loads(path.read_text())
+    assert kept["observations"] == kept["metadata"]["note"] == ["the password is ********"]
+    assert kept["metadata"]["api_key"] == "********"
+    assert "planted-in" not in path.with_suffix(".html").read_text()
+
+
 def test_a_replay_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"run_id": "run", "epoch": 1, "step": 2, "scores": {}}
     path = write_replay(tmp_path, [episode_record("a", Episode("x", "y"))], **arguments)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["cartpole_animation", "trajectory_plot"]
 
@@ -28,10 +30,12 @@ STEPS_PER_FRAME: Final = 2
 
 def trajectory_plot(observations: Sequence[Any], actions: Sequence[Any], rewards: Sequence[float | None]) -> str:
     """A plot over the steps of an episode for each observation, each action and the cumulative reward."""
+    import numpy  # imported here so that listing plugins does not import NumPy
+
     series = [(f"observation {i}", column) for i, column in enumerate(_columns(observations)[:MAX_OBSERVATIONS])]
     series += [(f"action {i}", column) for i, column in enumerate(_columns(actions)[:MAX_ACTIONS])]
-    so_far = list(accumulate(reward or 0.0 for reward in rewards))
-    strips = [_strip(index, *named) for index, named in enumerate([*series, ("reward so far", so_far)])]
+    series += [("reward so far", numpy.nancumsum(column)) for column in _columns(rewards)[:1]]
+    strips = [_strip(index, *named) for index, named in enumerate(series)]
     height = len(strips) * HEIGHT
     return (
         f'<svg viewBox="0 0 {WIDTH + LABEL} {height}" width="{WIDTH + LABEL}" role="img" aria-label="trajectory">'
@@ -39,22 +43,35 @@ def trajectory_plot(observations: Sequence[Any], actions: Sequence[Any], rewards
     )
 
 
-def _strip(index: int, name: str, values: Sequence[float | None]) -> str:
-    numbers = [value for value in values if value is not None]
-    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
-    span, last = (high - low) or 1.0, max(len(values) - 1, 1)
-    # More points cannot be seen, and training waits while they are drawn.
-    stride = 1 + len(values) // MAX_POINTS
-    points = " ".join(
-        f"{WIDTH * step / last:.1f},{HEIGHT - 4 - (HEIGHT - 8) * (value - low) / span:.1f}"
-        for step, value in islice(enumerate(values), 0, None, stride)
-        if value is not None
-    )
+def _columns(rows: Sequence[Any]) -> Any:
+    """Rows as columns of an array, NaN where there is no number. A row may be a single number.
+
+    Empty if they are not numbers, or not of one length.
+    """
+    import numpy
+
+    try:
+        return numpy.array(rows, float).reshape(len(rows), -1).T if rows else ()
+    except (TypeError, ValueError):
+        return ()
+
+
+def _strip(index: int, name: str, values: NDArray[Any]) -> str:
+    import numpy
+
+    is_number = numpy.isfinite(values)
+    low, high = (float(values[is_number].min()), float(values[is_number].max())) if is_number.any() else (0.0, 0.0)
+    # More points cannot be seen. Training waits while they are drawn, so they are whole tenths: a list of integers
+    # becomes text four times as fast as one of floats.
+    shown = numpy.flatnonzero(is_number[:: 1 + len(values) // MAX_POINTS]) * (1 + len(values) // MAX_POINTS)
+    x = WIDTH * shown / max(len(values) - 1, 1)
+    y = HEIGHT - 4 - (HEIGHT - 8) * (values[shown] - low) / ((high - low) or 1.0)
+    points = str(numpy.rint(10 * numpy.stack([x, y], axis=1)).astype(int).ravel().tolist())[1:-1]
     colour = COLOURS[index % len(COLOURS)]
     return (
         f'<g transform="translate(0 {index * HEIGHT})">'
         f'<line x1="0" y1="{HEIGHT}" x2="{WIDTH}" y2="{HEIGHT}" stroke="#8884"/>'
-        f'<polyline fill="none" stroke="{colour}" points="{points}"/>'
+        f'<polyline transform="scale(.1)" fill="none" stroke="{colour}" stroke-width="10" points="{points}"/>'
         f'<text x="{WIDTH + 10}" y="18" font-size="12" fill="{colour}">{name}</text>'
         f'<text x="{WIDTH + 10}" y="33" font-size="11" fill="#888">{low:.3g} to {high:.3g}</text></g>'
     )
@@ -67,9 +84,9 @@ def cartpole_animation(observations: Sequence[Sequence[float]]) -> str:
         return ""
     duration = f"{max(len(observations), 2) * SECONDS_PER_STEP:.2f}s"
     shown = observations[::STEPS_PER_FRAME]
-    places = ";".join(f"{TRACK * scale + row[0] * scale:.1f} {ground}" for row in shown)
-    angles = ";".join(f"{math.degrees(row[2]):.2f}" for row in shown)
-    first_place, first_angle = places.split(";")[0], angles.split(";")[0]
+    places = ";".join([f"%.1f {ground}"] * len(shown)) % tuple([(TRACK + row[0]) * scale for row in shown])
+    angles = ";".join(["%.2f"] * len(shown)) % tuple([math.degrees(row[2]) for row in shown])
+    first_place, first_angle = places.partition(";")[0], angles.partition(";")[0]
     timing = f'dur="{duration}" repeatCount="indefinite" calcMode="discrete"'
     return (
         f'<svg viewBox="0 0 {2 * TRACK * scale:g} 150" width="480" role="img" aria-label="cart and pole">'
@@ -82,8 +99,3 @@ def cartpole_animation(observations: Sequence[Sequence[float]]) -> str:
         f'<line x1="0" y1="-6" x2="0" y2="-{pole}" stroke="#d9822b" stroke-width="6" stroke-linecap="round"/>'
         "</g></g></svg>"
     )
-
-
-def _columns(rows: Sequence[Any]) -> list[list[Any]]:
-    """Rows as columns. A row may be a single number."""
-    return [list(column) for column in zip(*(row if isinstance(row, list) else [row] for row in rows), strict=False)]

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from hookline_hookspecs import Episode
 
-__all__ = ["encode_png", "episode_record", "plain"]
+__all__ = ["ARRAYS", "encode_png", "episode_record", "plain"]
 
 VERDICT: Final = {
     "accepted": "accepted",
@@ -35,6 +35,7 @@ VERDICT: Final = {
 """Keys of a verdict, and the keys in an episode's metadata that they come from."""
 
 ARRAYS: Final = {"observations": "obs", "actions": "actions", "rewards": "rewards"}
+"""Keys of a record that have numbers only, and the episode's arrays that they come from."""
 
 NOT_KEPT: Final = ("token_texts", "environment_name", "length", "truncated", "reward", *VERDICT.values())
 """Metadata that has its own key in a record, or is too large."""

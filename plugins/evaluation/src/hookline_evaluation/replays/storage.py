@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from hookline_evaluation.replays.page import replay_page
+from hookline_evaluation.replays.records import ARRAYS
 from hookline_hookspecs import ReplayRecord
 from hookline_hookspecs.files import write_atomically
-from hookline_hookspecs.redaction import redact
+from hookline_hookspecs.redaction import redact, redact_text
 
 __all__ = ["upload_replay", "write_replay"]
 
@@ -33,12 +34,23 @@ def write_replay(
     folder = run_dir / "replays"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"epoch-{epoch:06d}{f'-step-{step:06d}' if by_steps else ''}.jsonl"
-    records = redact(records)
-    lines = [json.dumps({"epoch": epoch, "step": step, **record}, allow_nan=False) for record in records]
-    page = replay_page(records, title=f"{run_id or 'run'}, epoch {epoch}, step {step}", scores=scores)
+    safe = [_without_secrets({"epoch": epoch, "step": step, **record}) for record in records]
+    title = f"{run_id or 'run'}, epoch {epoch}, step {step}"
+    page = replay_page([record for record, _ in safe], title=title, scores=scores)
     write_atomically(path.with_suffix(".html"), page)
-    write_atomically(path, "".join(line + "\n" for line in lines))
+    write_atomically(path, "".join(f"{line}\n" for _, line in safe))
     return path
+
+
+def _without_secrets(record: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The record without secrets, and as JSON. Its thousands of numbers are searched as text, since training waits."""
+    others = redact({name: value for name, value in record.items() if name not in ARRAYS})
+    safe = {name: others.get(name, value) for name, value in record.items()}
+    line = json.dumps(safe, allow_nan=False)
+    if redact_text(line) != line:
+        safe = redact(record)
+        line = json.dumps(safe, allow_nan=False)
+    return safe, line
 
 
 def upload_replay(run: Any, replay: ReplayRecord, run_id: str) -> None:
