@@ -12,6 +12,7 @@ import mmap
 import struct
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import numpy
@@ -64,12 +65,20 @@ TYPES: Final = {
 HEADER_LIMIT: Final = 100_000_000
 """Largest header in bytes, as in the `safetensors` package."""
 
+WITHOUT_NUMPY: Final = ("bfloat16", "complex64")
+"""Tensors that `numpy()` refuses, those of complex numbers only if they are conjugates."""
+
 NAMES: Final = {stored.code: name for name, stored in TYPES.items()}
 
 
 def type_name(array: Any) -> str:
     """The name of an array's dtype, such as `float32` for `torch.float32` and `mlx.core.float32`."""
-    return str(getattr(array.dtype, "name", array.dtype)).rpartition(".")[2]
+    return _name_of(array.dtype)
+
+
+@cache
+def _name_of(dtype: Any) -> str:
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
 
 
 def is_torch_tensor(leaf: object) -> bool:
@@ -111,7 +120,7 @@ def in_shards(arrays: Mapping[str, Any], largest: int) -> list[Arrays]:
     shards: list[Arrays] = [{}]
     size = 0
     for name, array in arrays.items():
-        own = size_of({name: array})
+        own = _size(array)
         if shards[-1] and size + own > largest:
             shards.append({})
             size = 0
@@ -122,16 +131,21 @@ def in_shards(arrays: Mapping[str, Any], largest: int) -> list[Arrays]:
 
 def size_of(arrays: Mapping[str, Any]) -> int:
     """The size of the arrays in bytes."""
-    return _lay_out(arrays)[1]
+    return sum(map(_size, arrays.values()))
+
+
+def _size(array: Any) -> int:
+    return TYPES[type_name(array)].size * int(math.prod(array.shape))
 
 
 def _lay_out(arrays: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]:
     """The header of the file, with the position of each array, and the total size."""
     header: dict[str, dict[str, Any]] = {}
     end = 0
+    types = {name: TYPES[type_name(array)] for name, array in arrays.items()}
     # Larger dtypes first, so that every array is aligned.
-    for name in sorted(arrays, key=lambda name: -TYPES[type_name(arrays[name])].size):
-        start, stored = end, TYPES[type_name(arrays[name])]
+    for name in sorted(arrays, key=lambda name: -types[name].size):
+        start, stored = end, types[name]
         shape = [int(length) for length in arrays[name].shape]
         end = start + math.prod(shape) * stored.size
         header[name] = {"dtype": stored.code, "shape": shape, "data_offsets": [start, end]}
@@ -140,12 +154,14 @@ def _lay_out(arrays: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]
 
 def _copy(name: str, array: Any, target: NDArray[numpy.uint8]) -> None:
     try:
-        if is_torch_tensor(array):
-            torch: Any = sys.modules["torch"]
-            # `copy_` also copies from another device.
-            torch.from_numpy(target).view(array.dtype).view(array.shape).copy_(array.detach())
-            return
         of_type = type_name(array)
+        if is_torch_tensor(array):
+            array = array.detach() if array.requires_grad else array
+            if array.device.type != "cpu" or of_type in WITHOUT_NUMPY:
+                torch: Any = sys.modules["torch"]
+                torch.from_numpy(target).view(array.dtype).view(array.shape).copy_(array)
+                return
+            array = array.numpy()
         if of_type == "bfloat16":
             source = numpy.asarray(_bits_of_bfloat16(array))
             as_type = numpy.dtype("uint16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ class CheckpointManager:
         self._latest: CheckpointRecord | None = None
         self._damaged: list[Path] = []
         self._has_missed_metric = False
+        self._config: tuple[str, dict[str, Any]] = "", {}
 
     def folder(self, state: TrainerState) -> Path | None:
         """The folder of the run's checkpoints; None for a run without a folder."""
@@ -104,13 +106,20 @@ class CheckpointManager:
                 step=state.step,
                 agent_step=state.agent_step,
                 metrics=metrics,
-                config=redact(as_plain_data(state.config)),
+                config=self._config_of(state),
                 policy=state_dict_of("policy", state.policy),
                 optimizer=state_dict_of("optimizer", state.optimizer),
                 plugins=dict(plugins),
             ),
             _wait_for_plugins(state),
         )
+
+    def _config_of(self, state: TrainerState) -> dict[str, Any]:
+        """The config as JSON data without secrets. Made anew only when it changes, since it hardly ever does."""
+        text = json.dumps(state.config, default=repr)
+        if text != self._config[0]:
+            self._config = text, redact(as_plain_data(state.config))
+        return self._config[1]
 
     def finish(self, *, wait: bool = False) -> CheckpointRecord | None:
         """The checkpoint that became durable since the last call, if any. Raises the error of a failed save."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,16 @@ class Saver:
         self.folder = folder
         self.retention = Retention(keep, damaged)
         self._buffers = SnapshotBuffers()
-        self._writing: _Writing | None = None
-        self._preparing: threading.Thread | None = None
+        # The process waits for this thread, so it finishes its checkpoint however the training thread ended. One thread
+        # for all checkpoints, since `Thread.start` waits until the new thread runs.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hookline-checkpoint-writer")
+        self._preparing: Future[None] | None = None
+        self._writing: tuple[Snapshot, Future[Saved]] | None = None
 
     def prepare(self, policy: Any, optimizer: Any) -> None:
         """Allocate the memory of snapshots on another thread, since it can take longer than the snapshot itself."""
         if self._preparing is None:
-            reserve = self._buffers.reserve(policy, optimizer)
-            self._preparing = threading.Thread(target=reserve, name="hookline-checkpoint-memory")
-            self._preparing.start()
+            self._preparing = self._thread.submit(self._buffers.reserve(policy, optimizer))
 
     @property
     def is_busy(self) -> bool:
@@ -41,7 +41,7 @@ class Saver:
 
     @property
     def is_writing(self) -> bool:
-        return self._writing is not None and self._writing.thread.is_alive()
+        return self._writing is not None and not self._writing[1].done()
 
     def start(self, contents: Contents, before_it_counts: Callable[[], object] = lambda: None) -> None:
         """Copy the contents, and start to write them. No other save may be running.
@@ -50,53 +50,32 @@ class Saver:
         """
         assert self._writing is None, "one save at a time"
         if self._preparing is not None:
-            self._preparing.join()
-        writing = _Writing(self.folder, self.retention, self._buffers.take(contents), before_it_counts)
-        writing.thread.start()
-        self._writing = writing
+            wait([self._preparing])
+        snapshot = self._buffers.take(contents)
+        self._writing = snapshot, self._thread.submit(self._write, snapshot, before_it_counts)
+
+    def _write(self, snapshot: Snapshot, before_it_counts: Callable[[], object]) -> Saved:
+        saved = write_checkpoint(self.folder, snapshot, before_it_counts)
+        self.retention.prune(saved.path, snapshot.metrics)
+        return saved
 
     def finish(self, *, wait: bool = False) -> CheckpointRecord | None:
         """The checkpoint that became durable since the last call, if any. Raises the error of a failed save.
 
         :param wait: wait for a checkpoint that is being written.
         """
-        writing = self._writing
-        if writing is None or (writing.thread.is_alive() and not wait):
+        if self._writing is None or (self.is_writing and not wait):
             return None
-        writing.thread.join()
-        self._writing = None
-        if writing.error is not None:
-            raise writing.error
-        assert writing.saved is not None
-        return CheckpointRecord(
-            path=writing.saved.path,
-            epoch=writing.snapshot.epoch,
-            step=writing.snapshot.step,
-            size_bytes=writing.saved.size_bytes,
-            metrics=dict(writing.snapshot.metrics),
-            fingerprint=writing.saved.fingerprint,
-        )
-
-
-@dataclass
-class _Writing:
-    """One checkpoint that is being written."""
-
-    folder: Path
-    retention: Retention
-    snapshot: Snapshot
-    before_it_counts: Callable[[], object]
-    saved: Saved | None = None
-    error: BaseException | None = None
-
-    def __post_init__(self) -> None:
-        # Not a daemon thread, so that the process finishes its checkpoint however the training thread ended.
-        self.thread = threading.Thread(target=self._write, name="hookline-checkpoint-writer")
-
-    def _write(self) -> None:
+        snapshot, written = self._writing
         try:
-            saved = write_checkpoint(self.folder, self.snapshot, self.before_it_counts)
-            self.retention.prune(saved.path, self.snapshot.metrics)
-            self.saved = saved
-        except BaseException as error:
-            self.error = error
+            saved = written.result()
+        finally:
+            self._writing = None
+        return CheckpointRecord(
+            path=saved.path,
+            epoch=snapshot.epoch,
+            step=snapshot.step,
+            size_bytes=saved.size_bytes,
+            metrics=dict(snapshot.metrics),
+            fingerprint=saved.fingerprint,
+        )

@@ -85,7 +85,8 @@ class SnapshotBuffers:
         try:
             text = json.dumps(state, allow_nan=False)
             if redact_text(text) != text:  # checked as a whole first, since secrets are rare
-                text = json.dumps({**state, "plugins": self._without_secrets(plugins)}, allow_nan=False)
+                safe = {"config": redact(state["config"]), "plugins": self._without_secrets(plugins)}
+                text = json.dumps({**state, **safe}, allow_nan=False)
             return text.encode()
         except (TypeError, ValueError) as error:
             # Find the plugin only now, since checking each one at every save would double the time.
