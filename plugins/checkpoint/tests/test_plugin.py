@@ -13,6 +13,7 @@ from hookline.hooks.trainer_hooks import AddedHooks
 from hookline.plugin_manager import PluginManager
 from hookline.testing import EventRecorder, check_plugin
 from hookline_checkpoint import Checkpoint, CheckpointError, CheckpointHook, CheckpointManager, Options
+from hookline_checkpoint import plugin as plugin_module
 from hookline_hookspecs import TrainerState, hookimpl
 
 Register = Callable[..., Checkpoint]
@@ -58,10 +59,12 @@ def test_it_saves_every_so_many_epochs_or_steps_when_an_epoch_ends(
     hookline_manager: PluginManager,
     run: Run,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     options: dict[str, Any],
     start_epoch: int,
     saved: list[int],
 ) -> None:
+    monkeypatch.setattr(plugin_module, "DEFAULT_SECONDS", 0.0)
     checkpoint(keep_last=10, **options)
     state = run(step=4 * start_epoch, total_epochs=35)
     hookline_manager.emit.on_new_training_run(state=state)
@@ -70,6 +73,32 @@ def test_it_saves_every_so_many_epochs_or_steps_when_an_epoch_ends(
         for _ in range(4):
             state.step += 1
             hookline_manager.emit.post_training_step(state=state, report_data={})
+        hookline_manager.emit.on_epoch_end(state=state)
+    hookline_manager.emit.on_training_failed(state=state, error=RuntimeError())
+    assert saved_epochs(tmp_path) == [f"epoch-{epoch:06d}" for epoch in saved]
+
+
+@pytest.mark.parametrize(("options", "saved"), [({"every": None}, [9, 39, 49, 79]), ({"every": 10}, [*range(9, 90, 10)])])
+def test_by_default_a_fast_run_is_saved_when_it_is_evaluated_and_else_every_two_seconds(
+    checkpoint: Register,
+    hookline_manager: PluginManager,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    saved: list[int],
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("hookline_checkpoint.plugin.time.monotonic", lambda: now)
+    checkpoint(keep_last=10, **options)
+    state = run()
+    hookline_manager.emit.on_new_training_run(state=state)
+    hookline_manager.emit.pre_training(state=state, report_data={"start_epoch": 0})
+    for state.epoch in range(90):
+        now += 0.07
+        state.step += 1
+        if state.epoch == 49:
+            state.shared["evaluation"]["step"] = state.step
         hookline_manager.emit.on_epoch_end(state=state)
     hookline_manager.emit.on_training_failed(state=state, error=RuntimeError())
     assert saved_epochs(tmp_path) == [f"epoch-{epoch:06d}" for epoch in saved]

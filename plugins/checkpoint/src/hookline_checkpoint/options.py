@@ -16,7 +16,8 @@ class Options:
 
     every: int | None = None
     """Epochs between two checkpoints. None for about fifty in a long run, every 10 epochs of up to 500, every 20 of up
-    to 1000, and so on; or for none by epochs where `every_steps` is given."""
+    to 1000, and so on, but at most one in 2 seconds, unless the epoch was evaluated; or for none by epochs where
+    `every_steps` is given."""
     every_steps: int | None = None
     """Gradient steps between two checkpoints; None for none by steps. An epoch cannot be resumed from its middle, so
     the checkpoint is saved when the epoch ends."""
@@ -46,9 +47,14 @@ class Options:
         if self.wandb_every < 0:
             raise ValueError(f"wandb_every must be at least 0, got {self.wandb_every}")
 
+    @property
+    def has_own_interval(self) -> bool:
+        """Whether the user has chosen when to save."""
+        return self.every is not None or self.every_steps is not None
+
     def interval(self, total_epochs: int | None) -> int | None:
         """Epochs between two checkpoints of a run of this length; None for none by epochs."""
-        if self.every is not None or self.every_steps is not None:
+        if self.has_own_interval:
             return self.every
         # A fifth of the evaluation plugin's, once more than 10: an epoch that is evaluated is one that is saved.
         return max(10, 2 * -(-(total_epochs or 0) // 100))

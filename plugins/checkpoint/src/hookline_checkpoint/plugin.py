@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from hookline_checkpoint.errors import CheckpointError
 from hookline_checkpoint.manager import CheckpointManager, record_of
@@ -14,6 +16,9 @@ from hookline_hookspecs import CheckpointRecord, Emit, TrainerState, Watch, hook
 __all__ = ["Checkpoint", "CheckpointEvents"]
 
 logger = logging.getLogger("hookline.checkpoint")
+
+DEFAULT_SECONDS: Final = 2.0
+"""The least time between two checkpoints by the default interval. A fast run has fifty epochs in a second."""
 
 
 class CheckpointEvents:
@@ -31,6 +36,7 @@ class CheckpointEvents:
         self._is_prepared = False
         self._by_epochs: Watch | None = None
         self._by_steps = Watch(None)
+        self._saved_at = -math.inf
         self._being_uploaded: CheckpointRecord | None = None
         """A durable checkpoint that is announced once its upload is complete and its URI known."""
 
@@ -51,6 +57,7 @@ class CheckpointEvents:
                 "disable the installed plugin (-p no:checkpoint), or do not add the hook"
             )
         self._is_prepared, self._by_epochs, self._being_uploaded = False, None, None
+        self._saved_at = -math.inf
         self.checkpoint_manager.begin(state)
 
     @hookimpl
@@ -84,8 +91,18 @@ class CheckpointEvents:
     def on_epoch_end(self, state: TrainerState) -> None:
         # A plugin that joins a run counts from the epoch that it joins in.
         by_epochs = self._by_epochs or self._count_from(state, state.epoch)
-        if any([by_epochs.is_due(state.epoch + 1), self._by_steps.is_due(state.step)]):
+        due = [by_epochs.is_due(state.epoch + 1), self._by_steps.is_due(state.step)]
+        if any(due) and not self._can_wait(state):
             self._save_if_free(state)
+
+    def _can_wait(self, state: TrainerState) -> bool:
+        """Whether a checkpoint by the default interval may be left out, since there was one a moment ago.
+
+        An epoch that was evaluated is always saved: it may be the best.
+        """
+        has_own_interval = self.checkpoint_manager.options.has_own_interval
+        is_evaluated = state.shared["evaluation"].get("step") == state.step
+        return not (has_own_interval or is_evaluated) and time.monotonic() < self._saved_at + DEFAULT_SECONDS
 
     def _save_if_free(self, state: TrainerState) -> None:
         """Save, unless the previous checkpoint is still being written and `when_busy` is `skip`."""
@@ -103,6 +120,7 @@ class CheckpointEvents:
         for plugin, saved in self._emit.save_plugin_state(state=state).items():
             states.setdefault(plugin, {}).update(saved)
         self.checkpoint_manager.start(self._saved_state(state), states)
+        self._saved_at = time.monotonic()
 
     def _saved_state(self, state: TrainerState) -> TrainerState:
         """The state whose policy and optimizer are saved."""
