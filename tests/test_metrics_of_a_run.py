@@ -71,7 +71,7 @@ def test_a_run_with_a_curriculum_leaves_all_that_its_report_shows(tmp_path: Path
 def test_gradient_statistics_are_those_of_the_tensors(tmp_path: Path) -> None:
     import torch
 
-    from hookline_metrics.gradients import gradient_statistics
+    from hookline_metrics.measurements import gradient_statistics
 
     policy = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
     policy(torch.randn(5, 3)).square().sum().backward()

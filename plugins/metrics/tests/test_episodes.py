@@ -21,7 +21,7 @@ from hookline_hookspecs import (
 )
 from hookline_hookspecs.redaction import remember_secrets
 from hookline_metrics.episodes import EPISODES, MAX_CHARACTERS, EpisodeLog, read_episodes
-from hookline_metrics.plugin_failures import FAILURES, read_failures
+from hookline_metrics.failures import FAILURES, read_failures
 
 Begin = Callable[..., tuple[PluginManager, TrainerState]]
 

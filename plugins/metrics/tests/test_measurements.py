@@ -10,9 +10,7 @@ import pytest
 
 from hookline.plugin_manager import PluginManager
 from hookline_hookspecs import EvaluationRequest, HookContext, Rollout, TrainerState
-from hookline_metrics.gradients import gradient_statistics
-from hookline_metrics.phase_timer import PhaseTimer
-from hookline_metrics.system import SystemMonitor
+from hookline_metrics.measurements import PhaseTimer, SystemMonitor, gradient_statistics
 
 Read = Callable[..., list[tuple[Any, ...]]]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline_metrics.live_state import LiveState
-from hookline_metrics.progress import ProgressLines, TimeEstimate, clock_time, open_progress
+from hookline_metrics.progress import LiveState, ProgressLines, TimeEstimate, clock_time, open_progress
 
 
 class Terminal(io.StringIO):

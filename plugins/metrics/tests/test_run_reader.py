@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hookline_hookspecs.sinks import Report, Run
-from hookline_metrics.headline import headline, lesson_scores
 from hookline_metrics.run_reader import ALIVE_SECONDS, RunReader, is_run, run_folders
 from hookline_metrics.sinks.sqlite import SQLiteSink
+from hookline_metrics.summaries import headline, lesson_scores
 
 
 def write(folder: Path, *reports: tuple[int, dict[str, float]], epoch: int | None = 0) -> None:

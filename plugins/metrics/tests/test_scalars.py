@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hookline_metrics.scalars import Merger, as_scalar
+from hookline_metrics.collecting import Merger, as_scalar
 
 
 class Tensor:

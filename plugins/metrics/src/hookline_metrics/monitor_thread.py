@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from hookline_hookspecs.errors import describe_error
-from hookline_metrics.live_state import LiveState
-from hookline_metrics.progress import Progress
-from hookline_metrics.system import SystemMonitor
+from hookline_metrics.measurements import SystemMonitor
+from hookline_metrics.progress import LiveState, Progress
 
 __all__ = ["MonitorThread"]
 
 logger = logging.getLogger("hookline.metrics")
 
-LOOK_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 1.0
 
 
 class MonitorThread:
-    """Reads the live state twice a second.
+    """Reads the live state once a second.
 
     The heartbeat file is touched each time, even while the training thread is busy or stuck. So an old heartbeat means
     that the process was killed or that its training thread has ended.

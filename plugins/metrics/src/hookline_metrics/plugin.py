@@ -23,15 +23,11 @@ from hookline_hookspecs import (
 )
 from hookline_hookspecs.redaction import redact
 from hookline_hookspecs.sinks import STARTED, Run, Sink
-from hookline_metrics.collector import MetricsCollector
-from hookline_metrics.gradients import gradient_statistics
-from hookline_metrics.lessons import LessonMetrics
-from hookline_metrics.metric_names import calling_code
+from hookline_metrics.collecting import MetricsCollector, calling_code
+from hookline_metrics.measurements import LessonMetrics, Phase, PhaseTimer, gradient_statistics
 from hookline_metrics.options import Options
-from hookline_metrics.phase_timer import Phase, PhaseTimer
-from hookline_metrics.recording import Recording
+from hookline_metrics.recording import Recording, all_sinks
 from hookline_metrics.sinks import DATABASE, SAVED
-from hookline_metrics.sinks.configured import all_sinks
 
 __all__ = ["Metrics"]
 
@@ -61,7 +57,6 @@ class Metrics:
         self._has_started = False
         self._is_restored = False
         self._gradients = Watch(options.gradients_every or None)
-        self._latest_report: tuple[int, Mapping[str, Any]] = (-1, {})
         self._has_logged_lost_report = False
 
     # -- the run --------------------------------------------------------------------------------------------------
@@ -73,6 +68,7 @@ class Metrics:
     @hookimpl(scope="driver")
     def pre_training(self, state: TrainerState, report_data: dict[str, Any]) -> None:
         recording = self._open(state)
+        recording.live.thread = threading.current_thread()
         if state.resume and not self._is_restored and recording.has_database:
             # There was no checkpoint to resume from, so training starts over and records all rows again.
             _rewind(recording, None)
@@ -106,17 +102,16 @@ class Metrics:
         self._end()
 
     def _open(self, state: TrainerState) -> Recording:
-        """The recording of this run, with its live state brought up to date. Opened at the first call."""
+        """The recording of this run. Opened at the first call."""
         recording = self._recording
-        if recording is None or recording.folder != state.run_dir:
+        if recording is None or (recording.folder is not state.run_dir and recording.folder != state.run_dir):
             self._end()
             self._recording = recording = Recording(state.run_dir, self._sinks(state), self._options)
             self._phases, self._lessons = PhaseTimer(), LessonMetrics()
             self._has_started = self._is_restored = False
+            recording.failures.current = state.shared["hookline"].get("failures", list)
         live = recording.live
-        live.total_epochs, live.total_steps = state.total_epochs, state.total_steps
-        live.step, live.phase, live.thread = state.step, self._phases.current, threading.current_thread()
-        recording.failures.current = state.shared["hookline"].get("failures", list)
+        live.total_epochs, live.total_steps, live.step = state.total_epochs, state.total_steps, state.step
         return recording
 
     def _sinks(self, state: TrainerState) -> Mapping[str, Callable[[], Sink]]:
@@ -145,34 +140,35 @@ class Metrics:
         for counter in COUNTERS:
             numbers.pop(counter, None)
         live = recording.live
-        live.step = step
-        live.numbers = numbers
         epoch = report_data.get("current_epoch")
         recording.record(step, epoch if type(epoch) is int else live.epoch, numbers, calling_code)
-        latest_step, latest = self._latest_report
-        self._latest_report = step, {**latest, **numbers} if step == latest_step else numbers
+        live.numbers = {**live.numbers, **numbers} if step == live.numbers_step else numbers
+        live.step = live.numbers_step = step
 
     @hookimpl(scope="driver")
     def on_mb_end(self, state: TrainerState) -> None:
-        if self._gradients.is_due(state.step) and self._recording is not None:
+        gradients, step = self._gradients, state.step
+        if gradients.seen <= step < gradients.next_due:  # as `is_due` would say, without its call at every step
+            return
+        if gradients.is_due(step) and self._recording is not None:
             self._recording.record(state.step, state.epoch, gradient_statistics(state.policy), "the policy's modules")
 
     @hookimpl(every=1, scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:
-        self._phases.leave_all()
-        self._collect(state)
-        self._open(state).live.end_epoch(state.epoch, time.monotonic())
+        self._leave_all()
+        self._collect(state).live.end_epoch(state.epoch, time.monotonic())
 
-    def _collect(self, state: TrainerState) -> None:
+    def _collect(self, state: TrainerState) -> Recording:
         recording = self._open(state)
         recording.episodes.release()
         numbers = self._collector.collect(state, lambda: self._own_numbers(state))
         # Metrics of the last step's own report win over those of the state, which are means over the epoch.
-        step, reported = self._latest_report
-        if step == state.step:
+        reported = recording.live.numbers
+        if recording.live.numbers_step == state.step and not reported.keys().isdisjoint(numbers):
             numbers = {name: value for name, value in numbers.items() if name not in reported}
         if numbers:
             recording.record(state.step, state.epoch, numbers)
+        return recording
 
     def _own_numbers(self, state: TrainerState) -> dict[str, float]:
         return self._phases.numbers(state.step, state.agent_step)
@@ -187,10 +183,9 @@ class Metrics:
     @hookimpl(scope="driver")
     def save_plugin_state(self, state: TrainerState) -> dict[str, Any] | None:
         """Write all metrics up to this checkpoint to the database before the checkpoint becomes valid."""
-        self._collect(state)  # metrics of this step belong before the checkpoint, not after it
+        recording = self._collect(state)  # metrics of this step belong before the checkpoint, not after it
         # The phase lasts until the next event. State is copied on the training thread and written on another.
         self._enter("checkpoint")
-        recording = self._open(state)
         if not recording.has_database:
             return None
         saved_at = recording.record(state.step, state.epoch, {SAVED: 1.0})
@@ -224,7 +219,7 @@ class Metrics:
     @hookimpl(scope="driver")
     def on_epoch_start(self, state: TrainerState) -> None:
         self._open(state).live.epoch = state.epoch
-        self._phases.leave_all()
+        self._leave_all()
 
     @hookimpl(scope="driver")
     def on_weights_updated(self) -> None:
@@ -299,6 +294,10 @@ class Metrics:
 
     def _leave(self, phase: Phase) -> None:
         self._phases.leave(phase)
+        self._show_phase()
+
+    def _leave_all(self) -> None:
+        self._phases.leave_all()
         self._show_phase()
 
     def _show_phase(self) -> None:

@@ -1,4 +1,7 @@
-"""Shows the progress of a run on stderr: a bar on a terminal, a line every ten seconds elsewhere."""
+"""Shows the progress of a run on stderr: a bar on a terminal, a line every ten seconds elsewhere.
+
+The training thread writes what is shown to `LiveState`, and another thread shows it.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, Final, Literal, Protocol
 
-from hookline_metrics.live_state import LiveState
-from hookline_metrics.scalars import as_scalar
+from hookline_metrics.collecting import as_scalar
 
-__all__ = ["Progress", "open_progress"]
+__all__ = ["LiveState", "Progress", "open_progress"]
 
 LINE_SECONDS: Final = 10.0
 RATE_WINDOW_SECONDS: Final = 20.0
@@ -24,6 +26,69 @@ _SHOWN: Final = threading.Lock()
 """Held while progress is shown, so that only one is shown at a time."""
 LOSSES: Final = ("train/loss", "loss", "val_avg_loss")
 """The first of these metrics that a report has is shown as the loss."""
+
+
+EpochKind = Literal["train", "rollout", "warm start"]
+"""Epochs of one kind take about the same time. `train` has no rollouts, `rollout` has them, and `warm start` are the
+epochs before the first rollout of a run that has a rollout worker."""
+
+MAX_EPOCH_ENDS: Final = 1000
+
+
+class LiveState:
+    """Plain fields without a lock. Each field is always whole, but two fields may be from different steps."""
+
+    __slots__ = (
+        "complete_epochs",
+        "epoch",
+        "epoch_ends",
+        "epoch_kind",
+        "lesson",
+        "numbers",
+        "numbers_step",
+        "phase",
+        "reward",
+        "start_epoch",
+        "start_step",
+        "step",
+        "thread",
+        "total_epochs",
+        "total_steps",
+    )
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        """The training thread. When it has ended, the run is over, even if no event said so."""
+        self.start_step = 0
+        """The step that this process started at. Above 0 in a resumed run."""
+        self.start_epoch = 0
+        self.step = 0
+        self.epoch: int | None = None
+        """None before the first epoch."""
+        self.complete_epochs = 0
+        """Epochs of the whole run, including those before a resume."""
+        self.epoch_kind: EpochKind = "train"
+        """The kind of the current epoch."""
+        self.epoch_ends: deque[float] = deque(maxlen=MAX_EPOCH_ENDS)
+        """When the latest epochs of the current kind ended, by `time.monotonic()`."""
+        self.total_epochs: int | None = None
+        self.total_steps: int | None = None
+        self.phase = "other"
+        self.lesson: str | None = None
+        self.reward: float | None = None
+        self.numbers: Mapping[str, Any] = {}
+        """The latest report of a step or a validation, or all of them if the step has several."""
+        self.numbers_step = -1
+
+    def enter_epochs(self, kind: EpochKind) -> None:
+        """Epochs from now on are of this kind."""
+        if kind != self.epoch_kind:
+            self.epoch_kind, self.epoch_ends = kind, deque(maxlen=MAX_EPOCH_ENDS)
+
+    def end_epoch(self, epoch: int, now: float) -> None:
+        """Record that an epoch is complete."""
+        self.complete_epochs = epoch + 1
+        self.epoch_ends.append(now)
 
 
 class Progress(Protocol):

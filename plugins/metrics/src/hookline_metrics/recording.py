@@ -1,26 +1,28 @@
-"""`Recording`: the sinks and threads that are open during one run."""
+"""`Recording`: the sinks and threads that are open during one run. `all_sinks` says which sinks it has."""
 
 from __future__ import annotations
 
 import atexit
 import logging
+import pkgutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from hookline_hookspecs.sinks import Sink
+from hookline_hookspecs import Emit
+from hookline_hookspecs.sinks import Run, Sink
+from hookline_metrics.collecting import NameCheck
 from hookline_metrics.episodes import EpisodeLog
-from hookline_metrics.live_state import LiveState
-from hookline_metrics.metric_names import NameCheck
+from hookline_metrics.failures import FailureLog
 from hookline_metrics.monitor_thread import MonitorThread
 from hookline_metrics.options import Options
-from hookline_metrics.plugin_failures import FailureLog
-from hookline_metrics.progress import open_progress
+from hookline_metrics.progress import LiveState, open_progress
 from hookline_metrics.sinks import DATABASE
 from hookline_metrics.sinks.sink_worker import Item, SinkWorker
 
-__all__ = ["LostReportsError", "Recording"]
+__all__ = ["LostReportsError", "Recording", "all_sinks"]
 
 logger = logging.getLogger("hookline.metrics")
 
@@ -146,3 +148,42 @@ def _lost_reports(workers: Iterable[SinkWorker]) -> str:
         for worker in workers
         if worker.unwritten
     )
+
+
+def all_sinks(options: Options, run: Run, emit: Emit | None) -> dict[str, Callable[[], Sink]]:
+    """Functions that open a sink, by the sink's name for messages."""
+    built_in = {
+        DATABASE: (True, "sqlite:SQLiteSink"),
+        "metrics.csv": (options.csv, "text_files:CSVSink"),
+        "metrics.jsonl": (options.jsonl, "text_files:JSONLinesSink"),
+    }
+    sinks: dict[str, Callable[[], Sink]] = {
+        name: partial(_open_own, path, run) for name, (is_enabled, path) in built_in.items() if is_enabled
+    }
+    if emit is not None:
+        for plugin, registered in emit.register_sinks(run=run).items():
+            _add_registered(sinks, plugin, registered)
+    return sinks
+
+
+def _open_own(path: str, run: Run) -> Sink:
+    sink: Sink = pkgutil.resolve_name(f"hookline_metrics.sinks.{path}")(run)
+    return sink
+
+
+def _add_registered(sinks: dict[str, Callable[[], Sink]], plugin: str, registered: Any) -> None:
+    if not isinstance(registered, Mapping) or not all(
+        isinstance(name, str) and callable(open_sink) for name, open_sink in registered.items()
+    ):
+        logger.warning(
+            "the sinks of plugin %r are not used: register_sinks must return a dictionary with a function that opens "
+            "a sink for each name, not a %s",
+            plugin,
+            type(registered).__name__,
+        )
+        return
+    for name, open_sink in registered.items():
+        if name in sinks:
+            logger.warning("sink %r of plugin %r is not used: there is another one of that name", name, plugin)
+        else:
+            sinks[name] = open_sink

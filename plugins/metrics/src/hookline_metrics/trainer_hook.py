@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from hookline_hookspecs import Emit, HookContext, HooklineError, Rollout, TrainerHook, TrainerState, hookimpl
 from hookline_hookspecs.sinks import Report, Sink, join_reports
-from hookline_metrics.collector import MetricsCollector
+from hookline_metrics.collecting import MetricsCollector
 from hookline_metrics.options import Options
 from hookline_metrics.plugin import Metrics
 

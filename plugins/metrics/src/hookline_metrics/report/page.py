@@ -13,10 +13,10 @@ from urllib.parse import quote
 from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact, redact_text
 from hookline_metrics.durations import format_age, format_duration, format_time
-from hookline_metrics.headline import headline
 from hookline_metrics.report.scales import format_number
 from hookline_metrics.report.sections import sections
 from hookline_metrics.run_reader import RunReader
+from hookline_metrics.summaries import headline
 
 __all__ = ["asset", "document", "run_page", "state_badge", "write_report"]
 

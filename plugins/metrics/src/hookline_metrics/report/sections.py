@@ -7,13 +7,13 @@ from html import escape
 from itertools import pairwise
 
 from hookline_hookspecs.redaction import redact
-from hookline_metrics.headline import LOSSES, REWARDS, VALIDATION_LOSSES, lesson_scores
-from hookline_metrics.phase_timer import PHASES
-from hookline_metrics.plugin_failures import read_failures
+from hookline_metrics.failures import read_failures
+from hookline_metrics.measurements import PHASES
 from hookline_metrics.report.charts import Curve, Lesson, lesson_chart, line_chart, share_bar
 from hookline_metrics.report.scales import format_number
 from hookline_metrics.report.transcripts import transcripts
 from hookline_metrics.run_reader import RunReader, Series
+from hookline_metrics.summaries import LOSSES, REWARDS, VALIDATION_LOSSES, lesson_scores
 
 __all__ = ["sections"]
 

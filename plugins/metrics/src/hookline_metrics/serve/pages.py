@@ -16,7 +16,6 @@ from urllib.parse import quote, unquote
 
 from hookline_hookspecs.redaction import redact, redact_text
 from hookline_metrics.durations import format_time
-from hookline_metrics.headline import LOSSES, REWARDS, VALIDATION_LOSSES, lesson_scores
 from hookline_metrics.report.charts import line_chart
 from hookline_metrics.report.comparison import Group, differences, group_curve, group_runs
 from hookline_metrics.report.page import asset, document, run_page, state_badge
@@ -24,7 +23,14 @@ from hookline_metrics.report.scales import format_number
 from hookline_metrics.report.sections import card
 from hookline_metrics.run_reader import RunReader, Series
 from hookline_metrics.serve.run_index import RunIndex, version_of
-from hookline_metrics.summaries import UNREADABLE_RUN, unreadable_message
+from hookline_metrics.summaries import (
+    LOSSES,
+    REWARDS,
+    UNREADABLE_RUN,
+    VALIDATION_LOSSES,
+    lesson_scores,
+    unreadable_message,
+)
 
 __all__ = ["Content", "Pages", "Resource"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hookline_metrics.episodes import EPISODES
-from hookline_metrics.plugin_failures import FAILURES
+from hookline_metrics.failures import FAILURES
 from hookline_metrics.run_reader import ALIVE_SECONDS, is_run, run_folders
 from hookline_metrics.sinks import DATABASE
 from hookline_metrics.summaries import describe_folder

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from hookline_hookspecs import CheckpointRecord, ReplayRecord
 from hookline_hookspecs.errors import describe_error
 from hookline_hookspecs.sinks import Report, Samples, Sink, SinkUnavailableError
-from hookline_metrics.scalars import as_scalar
+from hookline_metrics.collecting import as_scalar
 from hookline_metrics.sinks.condenser import WINDOW_SECONDS, Condenser
 
 __all__ = ["FLUSH_SECONDS", "Item", "SinkWorker"]
