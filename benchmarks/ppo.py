@@ -1,4 +1,4 @@
-"""PPO on CartPole: steps a second beside a plain loop, the cost of plugins, time to solve it beside stable-baselines3.
+"""PPO on CartPole: steps a second beside a plain loop, time to solve it beside stable-baselines3.
 
     python benchmarks/ppo.py [--json FILE]
 
@@ -11,7 +11,6 @@ others. JAX's compilation cache is warm, and torch has one thread.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -67,40 +66,6 @@ def rates() -> Table:
     return table
 
 
-def cost_of_plugins(folder: Path) -> Table:
-    table = Table(
-        "All five plugins on, beside none in the same run",
-        "at most 3 % slower than none",
-        ["iterations of", "without, ms", "with, ms", "slower by", "standard error"],
-    )
-    # A block takes some seconds, so that what plugins do now and then is in every one of them.
-    settings = {
-        "cleanrl": ("4 x 128 steps, 16 gradient steps (CleanRL's hyperparameters)", 29, 300),
-        "larger": ("64 x 64 steps, 24 gradient steps (`hookline train cartpole`)", 19, 200),
-    }
-    for name, (shown, count, iterations) in settings.items():
-        printed, _ = run("ppo_hookline.py", "plugins", name, str(count), str(iterations), str(folder / name))
-        blocks = json.loads(printed)
-        off, on = ([seconds for is_on, seconds in blocks if is_on is which] for which in (False, True))
-        # Each block beside its two neighbours without plugins.
-        slower = [
-            here / statistics.mean((before, after)) - 1
-            for (_, before), (is_on, here), (_, after) in zip(blocks, blocks[1:], blocks[2:], strict=False)
-            if is_on
-        ]
-        mean, error = statistics.mean(slower), statistics.stdev(slower) / len(slower) ** 0.5
-        kept = "" if mean <= 0.03 else "  (promise not kept)"
-        without, with_plugins = (1000 * statistics.mean(seconds) for seconds in (off, on))
-        cells = [shown, f"{without:.1f}", f"{with_plugins:.1f}", f"{mean:.1%}{kept}", f"{error:.1%}"]
-        table.add(cells, settings=name, blocks=blocks, slower=mean, standard_error=error)
-    table.remarks.append(
-        "Blocks of one run with plugins and without, by turns. There is an evaluation, of 64 episodes, every 100 "
-        "iterations, and a checkpoint every 20, as by default in a run of 1000. The first evaluation, with its "
-        "compilation, is left out, and so are the start and the end of the run."
-    )
-    return table
-
-
 def times_to_solve(cache: str) -> Table:
     table = Table(
         "Seconds until 100 episodes have a mean return of 475, process start to end",
@@ -141,7 +106,7 @@ def main() -> None:
     json_file = json_option(__doc__)
     machine = describe_machine("torch", "jax", "gymnasium", "stable-baselines3")
     with tempfile.TemporaryDirectory() as cache:
-        report(machine, [rates(), cost_of_plugins(Path(cache)), times_to_solve(cache)], json_file)
+        report(machine, [rates(), times_to_solve(cache)], json_file)
 
 
 if __name__ == "__main__":

@@ -2,34 +2,26 @@
 
 python benchmarks/ppo_hookline.py rate ITERATIONS       # CleanRL's hyperparameters; prints median steps per second
 python benchmarks/ppo_hookline.py rate-autograd ITERATIONS      # the same without the hand-written step
-python benchmarks/ppo_hookline.py plugins SETTINGS BLOCKS ITERATIONS RUN_DIR    # by turns with all plugins and none
 python benchmarks/ppo_hookline.py solve SEED CACHE      # until 100 episodes have a mean of 475; prints steps taken
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 from hookline import PluginManager, hookimpl
-from hookline.plugin_manager.settings import Settings
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
-from hookline.session.opening import plugins_for_a_run
 from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig, task
 from hookline.training.tasks.cartpole import cartpole
 from hookline_hookspecs import Rollout, TrainerState
 
 STEPS = 4 * 128
 """Environment steps in an iteration."""
-FIVE = ("metrics", "checkpoint", "evaluation", "status", "verify-length", "verify-toxicity", "verify-coherence",
-        "verify-factual")  # fmt: skip
-"""The plugins of this repository; the verifiers are four."""
 LESSONS = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None, heeds_evaluations=False)
 """One lesson that goes on whatever comes of evaluations, so that all runs are of one length."""
 
@@ -43,41 +35,6 @@ class Stopwatch:
     @hookimpl
     def on_epoch_end(self) -> None:
         self.times.append(time.perf_counter())
-
-
-class OnAndOff:
-    """Takes the plugins out of the run for some iterations, lets them in for as many, and so on, and times each block.
-
-    Two processes differ in speed by more than plugins cost, and so do two minutes of one process on a machine that
-    others use too. Blocks of one run that follow each other differ least.
-    """
-
-    def __init__(self, plugins: PluginManager, iterations: int) -> None:
-        self.blocks: list[tuple[bool, float]] = []
-        """Whether the plugins were on, and seconds per iteration."""
-        self._plugins = plugins
-        self._iterations = iterations
-        self._taken_out: dict[str, object] = {}
-        self._ended = -iterations  # twice as many at first, with all that is compiled on the way
-        self._began: float | None = None
-
-    @hookimpl(trylast=True)
-    def on_epoch_end(self) -> None:
-        self._ended += 1
-        if self._ended % self._iterations or self._ended == 0:
-            return
-        now = time.perf_counter()
-        if self._began is not None:
-            self.blocks.append((not self._taken_out, (now - self._began) / self._iterations))
-        if self._taken_out:
-            for name, plugin in self._taken_out.items():
-                self._plugins.register(plugin, name)
-            self._taken_out = {}
-        else:
-            self._taken_out = {name: self._plugins.get_plugin(name) for name in FIVE}
-            for name in FIVE:
-                self._plugins.unregister(name=name)
-        self._began = time.perf_counter()
 
 
 @task(
@@ -109,29 +66,6 @@ def rate(iterations: int) -> float:
 def larger(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     """CartPole with the batches of `hookline train cartpole`."""
     return Trainer(config, LESSONS, plugins=plugins)
-
-
-def cost_of_plugins(settings: str, blocks: int, iterations: int, run_dir: Path) -> list[tuple[bool, float]]:
-    """Seconds per iteration in each block, and whether the plugins were on in it.
-
-    Evaluations and checkpoints are as frequent as by default in a run of 1000 iterations; all else is as the plugins
-    have it.
-    """
-    options: dict[str, dict[str, Any]] = {
-        "metrics": {"progress": "off"},
-        "evaluation": {"every": 100},
-        "checkpoint": {"every": 20},
-    }
-    allowed = dict.fromkeys(FIVE, "the benchmark")
-    with plugins_for_a_run(settings=Settings(options=options, allowed=allowed)) as plugins:
-        trainer = TASKS[settings].trainer(plugins, epochs=(blocks + 2) * iterations + 1, run_dir=run_dir)
-        measured = OnAndOff(plugins, iterations)
-        trainer.add_hook(measured)
-        trainer.train()
-    return measured.blocks
-
-
-TASKS = {"cleanrl": cleanrl, "larger": larger}
 
 
 class SolvedError(Exception):
@@ -185,7 +119,5 @@ if __name__ == "__main__":
         sys.modules["hookline.training.learner.fused_ppo"] = None  # type: ignore[assignment]  # as if it were deleted
     if sys.argv[1] in ("rate", "rate-autograd"):
         print(rate(int(sys.argv[2])))
-    elif sys.argv[1] == "plugins":
-        print(json.dumps(cost_of_plugins(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5]))))
     else:
         print(solve(int(sys.argv[2]), Path(sys.argv[3])))

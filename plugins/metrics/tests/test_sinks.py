@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from hookline.plugin_manager import PluginManager
@@ -25,6 +27,7 @@ from hookline_hookspecs import (
     hookimpl,
 )
 from hookline_hookspecs.sinks import Report, Run, Sample, Samples, Sink, SinkUnavailableError
+from hookline_metrics.collecting import as_scalar
 from hookline_metrics.sinks import sink_worker as worker_module
 from hookline_metrics.sinks.sink_worker import FLUSH_SECONDS, SinkWorker
 from hookline_metrics.sinks.sqlite import SQLiteSink
@@ -69,7 +72,7 @@ def test_reports_come_in_order_without_a_flush_and_the_sink_is_closed_at_the_end
     sink = Kept()
     worker = SinkWorker("kept", lambda: sink, every_report=True)
     for step in range(100):
-        worker.put(step, 0, {"loss": 1.0}, 0.0)
+        worker.put(Report(step, 0, {"loss": 1.0}, 0.0))
     eventually(lambda: len(sink.steps) == 100)
     assert ended(worker)
     assert sink.steps == list(range(100))
@@ -86,13 +89,13 @@ def test_reports_of_one_step_come_in_one_call(eventually: Eventually) -> None:
         def write(self, reports: Sequence[Report]) -> None:
             super().write(reports)
             if len(self.calls) == 1:  # more of the newest step comes while the others are being written
-                worker.put(2, 0, {"reward": 3.0}, 0.0)
+                worker.put(Report(2, 0, {"reward": 3.0}, 0.0))
 
     sink = ReportsMore()
     may_open = threading.Event()
     worker = SinkWorker("kept", lambda: may_open.wait() and sink)
-    worker.put(1, 0, {"loss": 1.0}, 0.0)
-    worker.put(2, 0, {"loss": 2.0}, 0.0)
+    worker.put(Report(1, 0, {"loss": 1.0}, 0.0))
+    worker.put(Report(2, 0, {"loss": 2.0}, 0.0))
     may_open.set()
     eventually(lambda: len(sink.steps) == 3)
     assert ended(worker)
@@ -105,9 +108,9 @@ def test_what_a_sink_failed_to_take_comes_again_and_the_warning_once(
     sink = Kept()
     sink.failures = [OSError("disk full"), OSError("disk full")]
     worker = SinkWorker("kept", lambda: sink)
-    worker.put(1, 0, {"loss": 1.0}, 0.0)
+    worker.put(Report(1, 0, {"loss": 1.0}, 0.0))
     eventually(lambda: sink.attempts == 2)
-    worker.put(2, 0, {"loss": 2.0}, 0.0)
+    worker.put(Report(2, 0, {"loss": 2.0}, 0.0))
     eventually(lambda: sink.steps == [1, 2])
     assert ended(worker)
     assert worker.unwritten == 0
@@ -121,7 +124,7 @@ def test_a_sink_that_hangs_costs_bounded_memory_and_is_not_waited_for(monkeypatc
     sink.may_go_on.clear()
     worker = SinkWorker("kept", lambda: sink, every_report=True)
     for step in range(1000):
-        worker.put(step, 0, {"loss": 1.0}, 0.0)
+        worker.put(Report(step, 0, {"loss": 1.0}, 0.0))
     assert len(worker._waiting) <= 100
     assert worker.lost >= 1000 - 2 * 100
     worker.end()
@@ -141,7 +144,7 @@ def test_a_sink_that_will_never_work_is_left_alone(caplog: pytest.LogCaptureFixt
 
     worker = SinkWorker("nothing", open_sink)
     for step in range(10):
-        worker.put(step, 0, {"loss": 1.0}, 0.0)
+        worker.put(Report(step, 0, {"loss": 1.0}, 0.0))
     assert ended(worker)
     assert len(tries) == 1
     assert worker.unwritten == 10
@@ -357,7 +360,7 @@ def test_a_sink_whose_package_is_missing_is_named_and_not_tried_again(caplog: py
         return no_such_tracker
 
     worker = SinkWorker("tracker", open_sink)
-    worker.put(1, 0, {"loss": 1.0}, 0.0)
+    worker.put(Report(1, 0, {"loss": 1.0}, 0.0))
     assert ended(worker)
     expected = "metrics are not written to tracker: ModuleNotFoundError: No module named 'no_such_tracker'"
     assert [record.getMessage() for record in caplog.records] == [expected]
@@ -506,16 +509,33 @@ def test_a_number_of_another_library_is_converted_on_the_thread_of_the_sink(
     assert threading.current_thread() not in threads
 
 
+@pytest.mark.parametrize("odd", ["text", None, numpy.ones(2), numpy.float32(7.0)], ids=repr)
+def test_what_is_no_number_is_left_out_of_a_condensed_report(odd: Any) -> None:
+    sink = Kept()
+    worker = SinkWorker("kept", lambda: sink)
+    for step in range(30_000):
+        worker.put(Report(step, 0, {"loss": odd if step == 29_000 else 1.0, "reward": 2.0}, 1e9 + step / 1e5))
+    assert ended(worker)
+    condensed = [report for call in sink.calls for report in call if report.window is not None]
+    counts: Counter[str] = Counter()
+    for report in [report for call in sink.calls for report in call]:
+        assert {type(value) for value in report.numbers.values()} == {float}
+        counts.update(dict.fromkeys(report.numbers, 1 if report.window is None else report.window.count))
+    assert condensed
+    assert counts == {"loss": 30_000 - (as_scalar(odd) is None), "reward": 30_000}
+    assert max(own.window.high.get("loss", 0.0) for own in condensed if own.window) == (as_scalar(odd) or 1.0)
+
+
 def test_a_flush_has_what_was_put_before_it_written_at_once_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "FLUSH_SECONDS", 3600.0)
     sink = Kept()
     worker = SinkWorker("kept", lambda: sink)
     for step in range(10):
-        worker.put(step, 0, {"loss": 1.0}, 0.0)
+        worker.put(Report(step, 0, {"loss": 1.0}, 0.0))
     assert worker.flush().wait(60)
     assert sink.steps == list(range(10))
     sink.failures = [OSError("disk full")]
-    worker.put(10, 0, {"loss": 1.0}, 0.0)
+    worker.put(Report(10, 0, {"loss": 1.0}, 0.0))
     assert not worker.flush().wait(60)
     assert worker.flush().wait(60)
     assert ended(worker)

@@ -34,6 +34,8 @@ class CheckpointEvents:
         self.checkpoint_manager = checkpoint_manager
         self._events = emit
         self._is_prepared = False
+        self._may_have_news = False
+        """Whether a checkpoint is being written or uploaded. Looked at in every step, so it is a plain field."""
         self._by_epochs: Watch | None = None
         self._by_steps = Watch(None)
         self._saved_at = -math.inf
@@ -120,6 +122,7 @@ class CheckpointEvents:
         for plugin, saved in self._emit.save_plugin_state(state=state).items():
             states.setdefault(plugin, {}).update(saved)
         self.checkpoint_manager.start(self._saved_state(state), states)
+        self._may_have_news = True
         self._saved_at = time.monotonic()
 
     def _saved_state(self, state: TrainerState) -> TrainerState:
@@ -133,12 +136,12 @@ class CheckpointEvents:
         if not self._is_prepared:
             self._is_prepared = True
             self.checkpoint_manager.prepare(state)
-        if not self.checkpoint_manager.is_idle:
+        if self._may_have_news:
             self._look(state)
 
     @hookimpl(scope="driver")
     def on_epoch_start(self, state: TrainerState) -> None:
-        if not self.checkpoint_manager.is_idle:
+        if self._may_have_news:
             self._look(state)
 
     def _look(self, state: TrainerState, *, wait: bool = False, is_final: bool = False) -> None:
@@ -147,6 +150,7 @@ class CheckpointEvents:
         :param wait: wait for the checkpoint that is being written.
         :param is_final: the run is over, so the checkpoint is uploaded even if no upload is due.
         """
+        self._may_have_news = True  # also if this raises
         self._look_at_uploads(state)
         record = self.checkpoint_manager.finish(wait=wait)
         if record is not None:
@@ -156,6 +160,7 @@ class CheckpointEvents:
                 self._being_uploaded = record
             else:
                 self._emit.on_checkpoint_saved(state=state, checkpoint=record)
+        self._may_have_news = not self.checkpoint_manager.is_idle
 
     def _offer_upload(self, state: TrainerState, *, is_final: bool = False) -> bool:
         return self.checkpoint_manager.offer_upload(self._wandb_run(state), is_final=is_final)

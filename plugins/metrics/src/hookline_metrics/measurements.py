@@ -142,25 +142,21 @@ def gradient_statistics(policy: Any) -> dict[str, float]:
     if not callable(named_parameters):
         return {}
     # The sums stay tensors until the end, since `float()` of a GPU tensor waits for the GPU.
-    sums: dict[str, list[Any]] = {}
+    sums: dict[str, list[tuple[int, Any, Any]]] = {}
     for name, parameter in named_parameters():
         gradient = getattr(parameter, "grad", None)
         if hasattr(gradient, "full_tensor"):
             return {}
         if gradient is not None:
-            module = name.rpartition(".")[0] or name
-            found = sums.setdefault(module, [0, 0.0, 0.0])
-            found[0] += math.prod(gradient.shape)
-            found[1] = found[1] + gradient.sum()
-            found[2] = found[2] + (gradient * gradient).sum()
+            own = math.prod(gradient.shape), gradient.sum(), (gradient * gradient).sum()
+            sums.setdefault(name.rpartition(".")[0] or name, []).append(own)
     statistics: dict[str, float] = {}
     total = 0.0
-    for module, (count, sum_of_values, sum_of_squares) in sums.items():
-        squares = float(sum_of_squares)
+    for module, found in sums.items():
+        count, values, squares = (sum(map(float, column)) for column in zip(*found, strict=True))
         total += squares
-        mean = float(sum_of_values) / count
         statistics[f"gradients/{module}/norm"] = math.sqrt(squares)
-        statistics[f"gradients/{module}/variance"] = max(0.0, squares / count - mean * mean)
+        statistics[f"gradients/{module}/variance"] = max(0.0, squares / count - (values / count) ** 2)
     if statistics:
         statistics["gradients/norm"] = math.sqrt(total)
     return statistics

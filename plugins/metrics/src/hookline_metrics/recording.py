@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hookline_hookspecs import Emit
-from hookline_hookspecs.sinks import Run, Sink
+from hookline_hookspecs.sinks import Report, Run, Sink
 from hookline_metrics.collecting import NameCheck
 from hookline_metrics.episodes import EpisodeLog
 from hookline_metrics.failures import FailureLog
@@ -54,7 +54,6 @@ class Recording:
         self.failures = FailureLog()
         every_report = options.steps == "all"
         self._workers = [SinkWorker(name, own, every_report=every_report) for name, own in sinks.items()]
-        self._puts = [worker.put for worker in self._workers]
         self._names = NameCheck()
         progress = open_progress(options.progress)
         # What has a database has the run's other files too. `MetricsHook`, beside the plugin, leaves them to it.
@@ -74,11 +73,10 @@ class Recording:
         :param numbers: must not be changed afterwards.
         :param source: where they come from, for the warning about an invalid name.
         """
-        now = time.time()
-        valid = self._names.valid(numbers, source)
-        for put in self._puts:
-            put(step, epoch, valid, now)
-        return now
+        report = Report(step, epoch, self._names.valid(numbers, source), time.time())
+        for worker in self._workers:
+            worker.put(report)
+        return report.time
 
     def pass_on(self, item: Item) -> None:
         """Queue samples, a replay or a checkpoint for all sinks. Never blocks."""

@@ -20,7 +20,7 @@ __all__ = ["Options", "Status"]
 RUNNING: Final = {"epoch": ("on_epoch_end", "on_epoch_end"), "step": ("post_training_step", "training_status")}
 """When there is a RUNNING entry, and what an endpoint knows it by: it gets reports as `post_training_step` already."""
 
-RUNNING_SECONDS: Final = 1.0
+RUNNING_SECONDS: Final = 5.0
 """Seconds between two RUNNING entries after the first hundred. A fast run has a hundred epochs in a second."""
 
 
@@ -34,7 +34,7 @@ class Options:
     """The http or https URL that messages are sent to. None to write the file only."""
     every: int | None = None
     """Epochs between two RUNNING entries. None for 1, or for no such entries where `every_steps` is given. After the
-    first hundred, there is at most one a second.
+    first hundred, there is at most one in 5 seconds.
     """
     every_steps: int | None = None
     """Gradient steps between two RUNNING entries; None for none."""

@@ -10,14 +10,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from hookline_hookspecs import CheckpointRecord, ReplayRecord
 from hookline_hookspecs.errors import describe_error
 from hookline_hookspecs.sinks import Report, Samples, Sink, SinkUnavailableError
 from hookline_metrics.collecting import as_scalar
-from hookline_metrics.sinks.condenser import WINDOW_SECONDS, Condenser
+from hookline_metrics.sinks.condenser import FLOAT, WINDOW_SECONDS, Condenser
 
 __all__ = ["FLUSH_SECONDS", "Item", "SinkWorker"]
 
@@ -34,7 +34,6 @@ MAX_ITEMS: Final = 100
 
 Item: TypeAlias = Samples | ReplayRecord | CheckpointRecord
 
-FLOAT: Final = frozenset({float})
 MAX_STEP: Final = 2**63 - 1
 """The largest integer that SQLite can store."""
 
@@ -64,7 +63,7 @@ class SinkWorker:
 
     def __init__(self, name: str, open_sink: Callable[[], Sink], *, every_report: bool = False) -> None:
         self.name = name
-        self._condense: Callable[[Sequence[Report]], Sequence[Report]] = list if every_report else Condenser().condense
+        self._condenser = None if every_report else Condenser(self._converted)
         self.lost = 0
         """How many reports were dropped."""
         self.error: Exception | None = None
@@ -87,10 +86,10 @@ class SinkWorker:
 
     # -- on the training thread -----------------------------------------------------------------------------------
 
-    def put(self, step: int, epoch: int | None, numbers: Mapping[str, Any], now: float) -> None:
-        """Queue a report. Never blocks. `numbers` must not be changed afterwards."""
+    def put(self, report: Report) -> None:
+        """Queue a report. Its values may be of any type. Never blocks."""
         if len(self._waiting) < CAPACITY and not self._is_unavailable:
-            self._waiting.append(Report(step, epoch, numbers, now))
+            self._waiting.append(report)
         else:
             self.lost += 1
 
@@ -198,35 +197,32 @@ class SinkWorker:
         for _ in range(count):
             report = waiting.popleft()
             # Nearly all reports need no conversion. Work for each number holds the GIL and so delays training.
-            if not (
-                type(report.step) is int
-                and -MAX_STEP <= report.step <= MAX_STEP
-                and FLOAT.issuperset(map(type, report.numbers.values()))
-            ):
-                converted = self._converted(report)
-                if converted is None:
+            if type(report.step) is not int or not -MAX_STEP <= report.step <= MAX_STEP:
+                step = _as_step(report.step)
+                if step is None:
+                    self.lost += 1
+                    self._log_once(
+                        f"a report of step {report.step!r:.50} is left out: a step must be an integer below 2**63"
+                    )
                     continue
-                report = converted
+                report = report._replace(step=step)
             taken.append(report)
-        self._unwritten.extend(self._condense(taken))
+        self._unwritten.extend(
+            map(self._converted, taken) if self._condenser is None else self._condenser.condense(taken)
+        )
 
-    def _converted(self, report: Report) -> Report | None:
-        step = _as_step(report.step)
-        if step is None:
-            self.lost += 1
-            self._log_once(f"a report of step {report.step!r:.50} is left out: a step must be an integer below 2**63")
-            return None
-        return report._replace(step=step, numbers=self._scalars(report.numbers))
-
-    def _scalars(self, numbers: Mapping[str, Any]) -> Mapping[str, float]:
+    def _converted(self, report: Report) -> Report:
+        """The report with all its values as floats, and without what is no number."""
+        if FLOAT.issuperset(map(type, report.numbers.values())):
+            return report
         scalars = {}
-        for name, value in numbers.items():
+        for name, value in report.numbers.items():
             number = as_scalar(value)
             if number is not None:
                 scalars[name] = number
             elif value is not None:
                 self._log_once(f"metric {name!r} is left out: it is a {type(value).__name__}, not a number")
-        return scalars
+        return report._replace(numbers=scalars)
 
     def _attempt(self, act: Callable[[], object]) -> bool:
         try:
