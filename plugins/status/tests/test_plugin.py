@@ -145,6 +145,19 @@ def test_a_long_run_keeps_its_start_and_its_latest_entries(
     assert [entry["data"]["epoch"] for entry in entries[1:-1]] == list(range(21, KEPT_ENTRIES + 20))
 
 
+@pytest.mark.parametrize(("total", "every"), [(None, 1), (1, 1), (100, 1), (101, 2), (1000, 10)])
+def test_a_run_has_about_a_hundred_entries_by_default(
+    manager: PluginManager, hookline_state: Run, tmp_path: Path, total: int | None, every: int
+) -> None:
+    state = hookline_state(total_epochs=total)
+    manager.emit.pre_training(state=state, report_data={})
+    for state.epoch in range(30):
+        manager.emit.on_epoch_end(state=state)
+    manager.emit.on_training_complete(state=state)
+    manager.drain()
+    assert [entry["data"]["epoch"] for entry in read(tmp_path)[:-1]] == [*range(every - 1, 30, every)]
+
+
 def test_after_a_hundred_entries_a_fast_run_has_one_in_five_seconds(
     manager: PluginManager, hookline_state: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from hookline_hookspecs import TrainerState, hookimpl
 from hookline_hookspecs.errors import describe_error
+from hookline_hookspecs.schedules import Schedule, as_schedule
 from hookline_status.endpoint import Endpoint
 from hookline_status.endpoint_hooks import EndpointHooks
 from hookline_status.status_file import KEPT_ENTRIES, Entry, StatusFile, as_kpi, as_time
@@ -33,8 +34,9 @@ class Options:
     endpoint: str | None = None
     """The http or https URL that messages are sent to. None to write the file only."""
     every: int | None = None
-    """Epochs between two RUNNING entries. None for 1, or for no such entries where `every_steps` is given. After the
-    first hundred, there is at most one in 5 seconds.
+    """Epochs between two RUNNING entries. None for about a hundred in a run, every epoch of up to 100, every second one
+    of up to 200, and so on; or for no such entries where `every_steps` is given. After the first hundred, there is at
+    most one in 5 seconds.
     """
     every_steps: int | None = None
     """Gradient steps between two RUNNING entries; None for none."""
@@ -53,6 +55,19 @@ class Options:
             Endpoint.of(self.endpoint, allow_link_local=self.allow_link_local)
 
 
+class HundredInARun(Schedule):
+    """Every epoch of a run of up to a hundred epochs, every second one of up to two hundred, and so on."""
+
+    def __init__(self) -> None:
+        self.every = 1
+
+    def set_length(self, epochs: int | None) -> None:
+        self.every = max(1, -(-(epochs or 0) // 100))
+
+    def next_after(self, tick: int) -> int:
+        return (tick // self.every + 1) * self.every
+
+
 class Status:
     """Writes `status.json` to the run's folder, and reports the run to an endpoint if there is one.
 
@@ -69,9 +84,10 @@ class Status:
         self._running_entries = 0
         self._latest_running = -math.inf
         self._endpoint_hooks: EndpointHooks | None = None
+        self._by_default = HundredInARun()
         # Set on the instance, so that the plugin is called only for the events that its options ask for.
         if options.every is not None or options.every_steps is None:
-            self.add_epoch = self._running_entry("epoch", options.every or 1)
+            self.add_epoch = self._running_entry("epoch", options.every or self._by_default)
         if options.every_steps is not None:
             self.add_step = self._running_entry("step", options.every_steps)
         if options.endpoint is not None:
@@ -89,11 +105,12 @@ class Status:
     @hookimpl(scope="driver")  # not in the background, since the time of an epoch is measured from here
     def pre_training(self, state: TrainerState) -> None:
         self._loop_began, self._first_epoch = time.monotonic(), state.epoch
+        self._by_default.set_length(state.total_epochs)
 
-    def _running_entry(self, unit: Literal["epoch", "step"], every: int) -> Callable[..., None]:
+    def _running_entry(self, unit: Literal["epoch", "step"], every: int | Schedule) -> Callable[..., None]:
         event, phase = RUNNING[unit]
 
-        @hookimpl(specname=event, every=every, background=True, scope="driver")
+        @hookimpl(specname=event, schedule=as_schedule(every), background=True, scope="driver")
         def add(state: TrainerState) -> None:
             now = time.monotonic()
             if self._running_entries < KEPT_ENTRIES or now - self._latest_running >= RUNNING_SECONDS:
