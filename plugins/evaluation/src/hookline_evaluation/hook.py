@@ -47,7 +47,7 @@ class EvaluationHook(TrainerHook):
 
     def post_training_step(self, state: TrainerState) -> None:
         if self._evaluation is not None:
-            self._evaluation.post_training_step(state)
+            self._evaluation.evaluate_by_steps(state)
 
     def on_epoch_start(self, state: TrainerState) -> None:
         if self._evaluation is not None:

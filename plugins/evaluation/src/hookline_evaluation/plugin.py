@@ -41,6 +41,14 @@ class Evaluation:
         self._emit = emit
         self._has_logged_no_evaluator = False
         self._begin_anew()
+        if options.every_steps is not None:
+
+            @hookimpl(scope="driver")
+            def post_training_step(state: TrainerState) -> None:
+                self.evaluate_by_steps(state)
+
+            # Set on the instance, so that the plugin is not called at every step of other runs.
+            self.post_training_step = post_training_step
 
     def _begin_anew(self) -> None:
         in_process = self.options.mode == "in-process"
@@ -92,8 +100,7 @@ class Evaluation:
         if by_epochs.is_due(state.epoch + 1):
             self._evaluate_fully(state)
 
-    @hookimpl(scope="driver")
-    def post_training_step(self, state: TrainerState) -> None:
+    def evaluate_by_steps(self, state: TrainerState) -> None:
         if self._by_steps.is_due(state.step):
             self._evaluate_fully(state)
 

@@ -34,7 +34,8 @@ class NameCheck:
     """Leaves out metrics with an invalid name. Warns once for each source."""
 
     def __init__(self) -> None:
-        self._valid: set[Any] = set()
+        self.known: set[Any] = set()
+        """Names that are valid."""
         self._reported: set[str] = set()
 
     def valid(self, numbers: Mapping[Any, Any], source: str | Callable[[], str]) -> Mapping[str, Any]:
@@ -42,12 +43,12 @@ class NameCheck:
 
         :param source: where they come from, for the warning.
         """
-        if self._valid.issuperset(numbers):
+        if self.known.issuperset(numbers):
             return numbers
         problems = {name: problem for name in numbers if (problem := _problem(name)) is not None}
-        if len(self._valid) > MAX_CACHED_NAMES:
-            self._valid.clear()
-        self._valid.update(name for name in numbers if name not in problems)
+        if len(self.known) > MAX_CACHED_NAMES:
+            self.known.clear()
+        self.known.update(name for name in numbers if name not in problems)
         if not problems:
             return numbers
         self._warn(source if isinstance(source, str) else source(), problems)

@@ -86,17 +86,19 @@ class EpisodeLog:
         size = max(SAMPLE_SIZE if self._limit else 0, self._for_sinks)
         if not size or self._held or now < self._due.get(lesson, now):
             return
+        self._due[lesson] = now + SAMPLE_SECONDS
         every = max(1, len(episodes) // size)
         texts = [own for own in episodes[::every][:size] if own.turns or own.prompt or own.response]
         if texts:
-            self._due[lesson] = now + SAMPLE_SECONDS
             self._held = [Held(step, epoch, lesson, time.time(), episode) for episode in texts]
 
     def release(self) -> None:
         """Pass on the sample that is held: its episodes are rewarded by now."""
+        if not self._held:
+            return
         held, self._held = self._held, []
         self._waiting.extend(held[:SAMPLE_SIZE])
-        if held and self._for_sinks and time.monotonic() >= self._sinks_due:
+        if self._for_sinks and time.monotonic() >= self._sinks_due:
             self._sinks_due = time.monotonic() + SINK_SECONDS
             episodes = tuple(Sample.of(own.episode) for own in held[: self._for_sinks])
             self._pass_on(Samples(held[0].step, held[0].lesson, episodes))

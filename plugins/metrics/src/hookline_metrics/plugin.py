@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hookline_hookspecs import (
     CheckpointRecord,
@@ -32,9 +32,6 @@ from hookline_metrics.sinks import DATABASE, SAVED
 __all__ = ["Metrics"]
 
 logger = logging.getLogger("hookline.metrics")
-
-COUNTERS: Final = ("current_epoch", "current_step", "total_steps")
-"""Entries of a step's report that are not recorded as metrics, since every row has step and epoch columns."""
 
 
 class Metrics:
@@ -136,11 +133,11 @@ class Metrics:
         if recording is None:
             self._log_lost_report()
             return
-        numbers = report_data.copy()
-        for counter in COUNTERS:
-            numbers.pop(counter, None)
-        live = recording.live
-        epoch = report_data.get("current_epoch")
+        numbers, live = report_data.copy(), recording.live
+        # Not metrics, since every row has its step and epoch.
+        epoch = numbers.pop("current_epoch", None)
+        numbers.pop("current_step", None)
+        numbers.pop("total_steps", None)
         recording.record(step, epoch if type(epoch) is int else live.epoch, numbers, calling_code)
         live.numbers = {**live.numbers, **numbers} if step == live.numbers_step else numbers
         live.step = live.numbers_step = step

@@ -73,7 +73,9 @@ class Recording:
         :param numbers: must not be changed afterwards.
         :param source: where they come from, for the warning about an invalid name.
         """
-        report = Report(step, epoch, self._names.valid(numbers, source), time.time())
+        if not self._names.known.issuperset(numbers):
+            numbers = self._names.valid(numbers, source)
+        report = Report(step, epoch, numbers, time.time())
         for worker in self._workers:
             worker.put(report)
         return report.time

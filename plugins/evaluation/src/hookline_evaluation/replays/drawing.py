@@ -18,7 +18,7 @@ LABEL: Final = 130
 COLOURS: Final = ("#2b7bba", "#d9822b", "#3a9a5b", "#b8433f", "#7d5ba6", "#8a6d3b", "#c06fa4", "#777777")
 MAX_OBSERVATIONS: Final = 8
 MAX_ACTIONS: Final = 4
-MAX_POINTS: Final = 200
+MAX_POINTS: Final = 125
 """The most points of one plot."""
 
 TRACK: Final = 2.4

@@ -88,7 +88,7 @@ class SinkWorker:
 
     def put(self, report: Report) -> None:
         """Queue a report. Its values may be of any type. Never blocks."""
-        if len(self._waiting) < CAPACITY and not self._is_unavailable:
+        if len(self._waiting) < CAPACITY:
             self._waiting.append(report)
         else:
             self.lost += 1
