@@ -76,6 +76,7 @@ def tiny_model(
 ) -> Path:
     """Save a random model of a family in the folder, with a tokenizer if it has none. Returns the folder.
 
+    :param family: one of `FAMILIES`, or another whose config has fields of the same names as llama's.
     :param labels: make a sequence classifier with so many labels, in place of a causal language model.
     :param spread: what the initial weights are multiplied by. With the usual ones, all tokens are about equally likely.
     :param changes: further fields of the model's config.
@@ -96,7 +97,7 @@ def tiny_model(
         }
     )
     special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-    fields = {"vocab_size": len(tokenizer), **sizes, **special, **FAMILIES[family], **changes}
+    fields = {"vocab_size": len(tokenizer), **sizes, **special, **FAMILIES.get(family, {}), **changes}
     auto: Any = AutoModelForCausalLM
     if labels is not None:
         auto, fields["num_labels"] = AutoModelForSequenceClassification, labels

@@ -1,0 +1,102 @@
+"""Run a model over rows of tokens of different lengths, in padded batches that fit into MLX's memory limit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Final
+
+import mlx.core as mx
+import numpy as np
+
+from hookline.rewards.config import RewardConfig
+from hookline.rewards.conversations import Row
+from hookline.rewards.errors import RewardError
+from hookline.rewards.features import Column
+
+__all__ = ["Forward", "PaddedBatches"]
+
+logger = logging.getLogger("hookline.rewards")
+
+WIDTH_STEP: Final = 16
+"""Widths are multiples of this. MLX compiles a function again for each shape."""
+
+Forward = Callable[[mx.array, Sequence[Row]], Column]
+"""Maps tokens, (rows, width) and padded on the right with 0, and the rows themselves to one score for each row.
+
+There may be more rows of tokens, which are padding too. All models here are causal, so no score depends on padding.
+"""
+
+
+class PaddedBatches:
+    """Batches of at most `batch_size` rows, shortest first.
+
+    MLX takes its memory limit as a guideline, and on a CPU it crashes where there is no more memory. So a batch is made
+    smaller if it would exceed the limit, by the memory that the batch before it took. The first batch is one row.
+    """
+
+    def __init__(self, config: RewardConfig) -> None:
+        if config.mlx_device == "gpu" and not mx.is_available(mx.gpu):
+            raise RewardError("RewardConfig.mlx_device is 'gpu', but this MLX has none; use 'cpu'")
+        self._size = config.batch_size
+        self._device = {"gpu": mx.gpu, "cpu": mx.cpu, None: None}[config.mlx_device]
+        self._limit = mx.get_memory_limit() if config.mlx_memory_limit is None else config.mlx_memory_limit
+        self._row_bytes: float | None = None
+        """The memory that one row of the latest batch took, besides the weights."""
+        self._row_width = 1
+
+    def run(self, rows: Sequence[Row], forward: Forward, widest: int) -> Column:
+        """The scores of all rows, in order.
+
+        :param widest: the longest sequence that the model takes.
+        """
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index].tokens))
+        scores = np.full(len(rows), np.nan)
+        first, previous_limit = 0, mx.set_memory_limit(self._limit)
+        try:
+            with nullcontext() if self._device is None else mx.stream(self._device):
+                while first < len(order):
+                    # The width is that of the longest row of a full batch. A smaller batch may need less.
+                    width = self._width(rows, order[first : first + self._size], widest)
+                    batch = order[first : first + self._rows_within_limit(width)]
+                    width = self._width(rows, batch, widest)
+                    scores[batch] = self._run_batch([rows[index] for index in batch], width, forward)
+                    first += len(batch)
+        finally:
+            mx.set_memory_limit(previous_limit)
+        return scores
+
+    def _run_batch(self, rows: Sequence[Row], width: int, forward: Forward) -> Column:
+        # The last batch has few rows. A power of two keeps the shapes few.
+        count = min(1 << (len(rows) - 1).bit_length(), self._size)
+        tokens = np.zeros((count, width), np.int32)
+        for own, row in zip(tokens, rows, strict=False):
+            own[: len(row.tokens)] = row.tokens
+        active = mx.get_active_memory()
+        mx.reset_peak_memory()
+        scores = forward(mx.array(tokens), rows)
+        peak = mx.get_peak_memory()
+        self._row_bytes, self._row_width = max(1, peak - active) / count, width
+        logger.debug("scored %d episodes of up to %d tokens, with %.1f MB", len(rows), width, (peak - active) / 1e6)
+        if peak > self._limit and len(rows) == 1:
+            logger.warning(
+                "an episode of %d tokens took %.0f MB, above the memory limit of %.0f MB, and cannot be split",
+                len(rows[0].tokens),
+                peak / 1e6,
+                self._limit / 1e6,
+            )
+        return scores
+
+    def _rows_within_limit(self, width: int) -> int:
+        if self._row_bytes is None:
+            return 1
+        # Memory has parts that are linear and quadratic in the width. This is above both.
+        ratio = width / self._row_width
+        needed = self._row_bytes * (ratio * ratio if ratio > 1 else ratio)
+        within = max(1, int((self._limit - mx.get_active_memory()) / needed))
+        return self._size if within >= self._size else 1 << (within.bit_length() - 1)
+
+    def _width(self, rows: Sequence[Row], batch: Sequence[int], widest: int) -> int:
+        longest = max(len(rows[index].tokens) for index in batch)
+        return min(-(-longest // WIDTH_STEP) * WIDTH_STEP, widest)
