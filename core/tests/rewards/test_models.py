@@ -404,9 +404,10 @@ def test_a_conversation_is_scored_once_in_a_run(
     model = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=32))
     with caplog.at_level(logging.DEBUG, "hookline.rewards"):
         first = model.scores(EPISODES + EPISODES)
+        assert sum(batches(caplog)) == 11
         again = model.scores([Episode("new", "one"), *EPISODES])
         other_prompt = model.scores([Episode("other", EPISODES[5].response)])
-    assert batches(caplog) == [1, 10, 1, 1]
+    assert sum(batches(caplog)) == 13
     np.testing.assert_array_equal(first[:11], first[11:])
     np.testing.assert_array_equal(first[:11], again[1:])
     assert other_prompt[0] != first[5]
@@ -416,6 +417,18 @@ def test_a_conversation_is_scored_once_in_a_run(
     with caplog.at_level(logging.DEBUG, "hookline.rewards"):
         model.scores([Episode("newest", "two"), EPISODES[0]])
     assert batches(caplog) == [1]  # the oldest were dropped
+
+
+def test_a_batch_has_rows_of_similar_length(folder: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:
+    model = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=8))
+    model.scores([Episode("first", "12")])
+    lengths = [10, 90, 11, 12, 13, 12, 12, 100, 12, 13, 13]
+    episodes = [Episode(str(place), "+" * length) for place, length in enumerate(lengths)]
+    with caplog.at_level(logging.DEBUG, "hookline.rewards"):
+        together = model.scores(episodes)
+    assert batches(caplog) == [8, 1, 2]
+    apart = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=1)).scores(episodes)
+    np.testing.assert_allclose(together, apart, atol=1e-5)
 
 
 def test_batches_that_would_exceed_the_memory_limit_are_split(
@@ -431,7 +444,7 @@ def test_batches_that_would_exceed_the_memory_limit_are_split(
         unlimited.scores(same_length[:1])
         a_row = mx.get_peak_memory() - mx.get_active_memory()
         plain = unlimited.scores(same_length)
-        assert batches(caplog) == [1, 32, 31]
+        assert batches(caplog) == [1, 32, 31]  # the last batch has one row of padding
         caplog.clear()
         limit = mx.get_active_memory() + weights + 6 * a_row
         config = RewardConfig(mlx_memory_limit=limit)

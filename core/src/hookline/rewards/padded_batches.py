@@ -21,6 +21,8 @@ logger = logging.getLogger("hookline.rewards")
 
 WIDTH_STEP: Final = 16
 """Widths are multiples of this. MLX compiles a function again for each shape."""
+FULL: Final = 0.75
+"""The least share of a batch that is no padding, besides the rounding of its width."""
 
 Forward = Callable[[mx.array, Sequence[Row]], Column]
 """Maps tokens, (rows, width) and padded on the right with 0, and the rows themselves to one score for each row.
@@ -30,7 +32,7 @@ There may be more rows of tokens, which are padding too. All models here are cau
 
 
 class PaddedBatches:
-    """Batches of at most `batch_size` rows, shortest first.
+    """Batches of rows of similar length, shortest first: `batch_size` rows, or a power of two below it.
 
     MLX takes its memory limit as a guideline, and on a CPU it crashes where there is no more memory. So a batch is made
     smaller if it would exceed the limit, by the memory that the batch before it took. The first batch is one row.
@@ -39,9 +41,10 @@ class PaddedBatches:
     def __init__(self, config: RewardConfig) -> None:
         if config.mlx_device == "gpu" and not mx.is_available(mx.gpu):
             raise RewardError("RewardConfig.mlx_device is 'gpu', but this MLX has none; use 'cpu'")
-        self._size = config.batch_size
         self._device = {"gpu": mx.gpu, "cpu": mx.cpu, None: None}[config.mlx_device]
         self._limit = mx.get_memory_limit() if config.mlx_memory_limit is None else config.mlx_memory_limit
+        powers = (1 << power for power in reversed(range(config.batch_size.bit_length())))
+        self._counts = list(dict.fromkeys([config.batch_size, *powers]))
         self._row_bytes: float | None = None
         """The memory that one row of the latest batch took, besides the weights."""
         self._row_width = 1
@@ -52,24 +55,30 @@ class PaddedBatches:
         :param widest: the longest sequence that the model takes.
         """
         order = sorted(range(len(rows)), key=lambda index: len(rows[index].tokens))
+        lengths = [len(rows[index].tokens) for index in order]
         scores = np.full(len(rows), np.nan)
         first, previous_limit = 0, mx.set_memory_limit(self._limit)
         try:
             with nullcontext() if self._device is None else mx.stream(self._device):
                 while first < len(order):
-                    # The width is that of the longest row of a full batch. A smaller batch may need less.
-                    width = self._width(rows, order[first : first + self._size], widest)
-                    batch = order[first : first + self._rows_within_limit(width)]
-                    width = self._width(rows, batch, widest)
-                    scores[batch] = self._run_batch([rows[index] for index in batch], width, forward)
+                    count = self._choose_count(lengths[first : first + self._counts[0]])
+                    batch = order[first : first + count]
+                    width = min(_rounded(lengths[first + len(batch) - 1]), widest)
+                    scores[batch] = self._run_batch([rows[index] for index in batch], count, width, forward)
                     first += len(batch)
         finally:
             mx.set_memory_limit(previous_limit)
         return scores
 
-    def _run_batch(self, rows: Sequence[Row], width: int, forward: Forward) -> Column:
-        # The last batch has few rows. A power of two keeps the shapes few.
-        count = min(1 << (len(rows) - 1).bit_length(), self._size)
+    def _choose_count(self, lengths: Sequence[int]) -> int:
+        """The number of rows in a batch of the next rows, which have these lengths. The last ones may be padding."""
+        for count in self._counts:
+            own = lengths[:count]
+            if sum(own) >= FULL * count * own[-1] and count <= self._rows_within_limit(_rounded(own[-1])):
+                return count
+        return 1
+
+    def _run_batch(self, rows: Sequence[Row], count: int, width: int, forward: Forward) -> Column:
         tokens = np.zeros((count, width), np.int32)
         for own, row in zip(tokens, rows, strict=False):
             own[: len(row.tokens)] = row.tokens
@@ -88,15 +97,14 @@ class PaddedBatches:
             )
         return scores
 
-    def _rows_within_limit(self, width: int) -> int:
+    def _rows_within_limit(self, width: int) -> float:
         if self._row_bytes is None:
             return 1
         # Memory has parts that are linear and quadratic in the width. This is above both.
         ratio = width / self._row_width
         needed = self._row_bytes * (ratio * ratio if ratio > 1 else ratio)
-        within = max(1, int((self._limit - mx.get_active_memory()) / needed))
-        return self._size if within >= self._size else 1 << (within.bit_length() - 1)
+        return (self._limit - mx.get_active_memory()) / needed
 
-    def _width(self, rows: Sequence[Row], batch: Sequence[int], widest: int) -> int:
-        longest = max(len(rows[index].tokens) for index in batch)
-        return min(-(-longest // WIDTH_STEP) * WIDTH_STEP, widest)
+
+def _rounded(length: int) -> int:
+    return -(-length // WIDTH_STEP) * WIDTH_STEP
