@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,3 +74,23 @@ def test_a_bad_integrated_config_is_refused(fields: dict[str, Any], message: str
 
 def test_an_ellipsis_stands_for_the_defaults() -> None:
     assert RewardConfig(...) == RewardConfig()  # type: ignore[arg-type]
+
+
+def test_a_run_file_names_models_relative_to_itself(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from hookline.run_file import Layer
+    from hookline.training.config_layers import apply_layers
+    from hookline.training.tasks.grpo import GRPOTaskConfig
+
+    options = {"perplexity_model": "policy", "reward_model": "models/reward", "reward_model_range": [-2, 2.5]}
+    config = apply_layers(
+        GRPOTaskConfig(), [Layer({"rewards": {"reward_config": options}}, "run.toml: ", tmp_path)]
+    ).rewards
+    assert config is not None
+    assert config.reward_config.perplexity_model == "policy"
+    assert config.reward_config.reward_model == tmp_path / "models" / "reward"
+    assert config.reward_config.reward_model_range == (-2.0, 2.5)
+    other = Layer({"rewards": {"reward_config": {"perplexity_model": "./policy"}}}, "run.toml: ", tmp_path)
+    named = apply_layers(GRPOTaskConfig(), [other]).rewards
+    assert named is not None
+    assert named.reward_config.perplexity_model == tmp_path / "policy"

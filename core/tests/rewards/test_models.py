@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,7 @@ from hookline.rewards import models as reward_models
 from hookline.rewards.models import PerplexityModel, RewardModel
 from hookline.testing import EventRecorder
 from hookline.testing.tiny_models import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
-from hookline_hookspecs import Episode, Turn
+from hookline_hookspecs import Episode, Rollout, Turn
 
 NOTHING_ELSE: dict[str, Any] = dict.fromkeys(
     ("length_weight", "keyword_weight", "perplexity_weight", "accuracy_weight"), 0.0
@@ -419,6 +420,29 @@ def test_a_conversation_is_scored_once_in_a_run(
     assert batches(caplog) == [1]  # the oldest were dropped
 
 
+def test_a_restored_system_gives_the_rewards_of_one_that_went_on_bit_for_bit(folder: Callable[..., str]) -> None:
+    from hookline.rewards import create_integrated_reward_system
+
+    options = {"perplexity_model": folder("qwen3"), "reward_model": folder("qwen3", chat=True, labels=1)}
+    config = IntegratedRewardConfig(
+        RewardConfig(**{**ONLY_PERPLEXITY, **options}), enable_verification=False, min_reward_threshold=0.0
+    )
+
+    def rollout(part: slice) -> Rollout:
+        return Rollout(episodes=[Episode(episode.prompt, episode.response, reward=0.5) for episode in EPISODES[part]])
+
+    first, second, again = rollout(slice(7)), rollout(slice(4, 11)), rollout(slice(4, 11))
+    with create_integrated_reward_system(config, PluginManager()) as goes_on:
+        goes_on.process_rollout(first)
+        state = goes_on.state_dict()
+        goes_on.process_rollout(second)
+    with create_integrated_reward_system(config, PluginManager()) as restored:
+        restored.load_state_dict(state)
+        restored.process_rollout(again)
+        assert len(restored.state_dict()["processor"]["perplexity_model"]["scores"]) == 11
+    np.testing.assert_array_equal(again.arrays["rewards"], second.arrays["rewards"])
+
+
 def test_a_batch_has_rows_of_similar_length(folder: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:
     model = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=8))
     model.scores([Episode("first", "12")])
@@ -481,3 +505,17 @@ def test_models_score_after_all_batches_were_announced(
     rewards = RolloutRewardProcessor(config, hookline_manager).process_episode_rewards(EPISODES)
     assert hookline_events.names() == ["pre_rewards"] * 2 + ["score_episodes", "post_rewards"] * 2
     assert np.array(rewards).tolist() == pytest.approx([episode.reward for episode in EPISODES])
+
+
+def test_the_code_of_the_documentation_runs(
+    folder: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    without(folder("llama"), tmp_path / "models" / "language", "nothing")
+    without(folder("qwen3", chat=True, labels=1), tmp_path / "models" / "reward", "nothing")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "docs" / "rewards.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert 0 < names["rewards"].item() < 1

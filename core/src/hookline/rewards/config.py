@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Final, Literal
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from hookline.errors import ConfigError, ConfigFault
 from hookline.http.requests import url_problem
@@ -54,13 +57,13 @@ class RewardConfig:
     external_rm_backoff: float = 0.5
     """Longest wait in seconds before the first retry. It doubles with each retry. Retry-After is respected."""
 
-    perplexity_model: str | None = None
+    perplexity_model: Annotated[Literal["policy"] | Path | str | None, Field(union_mode="left_to_right")] = None
     """The folder of a causal language model, which mlx-lm loads: the perplexity of a response is that under this model.
     `policy` is the policy itself: the log-probabilities that the episode records. None takes those where an episode has
     them, and otherwise guesses from the words."""
     target_perplexity: float = 1.0
     """The perplexity up to which the reward is 1. Above it, the reward is `target_perplexity / perplexity`."""
-    reward_model: str | None = None
+    reward_model: Annotated[Path | str | None, Field(union_mode="left_to_right")] = None
     """The folder of a sequence classifier with one label, on a backbone that mlx-lm loads."""
     reward_model_weight: float = 1.0
     reward_model_range: tuple[float, float] | None = None
@@ -89,7 +92,7 @@ class RewardConfig:
             faults.add("on_failure", f"must be 'raise' or 'not_applicable', got {self.on_failure!r}")
         for name in ("perplexity_model", "reward_model"):
             folder = getattr(self, name)
-            if folder is not None and (not isinstance(folder, str) or not folder):
+            if folder is not None and (not isinstance(folder, (str, Path)) or not str(folder)):
                 faults.add(name, f"must be a model's folder, got {folder!r}")
         if self.reward_model_range is not None:
             faults.add("reward_model_range", _range_problem(self.reward_model_range))

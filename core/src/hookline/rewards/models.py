@@ -30,6 +30,8 @@ logger = logging.getLogger("hookline.rewards")
 
 CACHED: Final = 65_536
 """Scores that are kept, by a hash of the conversation."""
+KEY_BYTES: Final = 16
+"""The size of such a hash."""
 UNLIMITED: Final = 2**31 - 1
 """The context of a model without a longest sequence."""
 LOGITS_AT_ONCE: Final = 2**24
@@ -43,12 +45,12 @@ class ScoringModel(ABC):
     :param option: the field of `RewardConfig` that names the folder, for error messages.
     """
 
-    def __init__(self, option: str, path: str, config: RewardConfig) -> None:
+    def __init__(self, option: str, folder: Path | str, config: RewardConfig) -> None:
         self._option = option
         self._on_failure = config.on_failure
         self._batches = PaddedBatches(config)
         self._cache: dict[bytes, float] = {}
-        folder = Path(path)
+        path, folder = str(folder), Path(folder)
         if not (folder / "config.json").exists():
             what = "has no config.json, so it holds no model" if folder.is_dir() else "does not exist"
             raise RewardError(
@@ -91,6 +93,19 @@ class ScoringModel(ABC):
         for conversation, score in self._score(new).items():
             column[new[conversation]] = score
         return column
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scores that are kept. In other batches, the last digits of others would differ after a resume."""
+        return {
+            "keys": np.frombuffer(b"".join(self._cache), np.uint8).reshape(-1, KEY_BYTES),
+            "scores": np.fromiter(self._cache.values(), np.float64, len(self._cache)),
+            "batches": self._batches.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        keys = (np.asarray(key, np.uint8).tobytes() for key in state["keys"])
+        self._cache = dict(zip(keys, np.asarray(state["scores"]).tolist(), strict=True))
+        self._batches.load_state_dict(state["batches"])
 
     def _score(self, places: Mapping[Conversation, Sequence[int]]) -> dict[Conversation, float]:
         """The scores of conversations, without those that fail or have nothing to score.
@@ -231,4 +246,4 @@ def _classifier(config: dict[str, Any]) -> tuple[type, type]:
 
 
 def _key(conversation: Conversation) -> bytes:
-    return blake2b(repr(conversation).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return blake2b(repr(conversation).encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Final
+from typing import Any, Final
 
 import mlx.core as mx
 import numpy as np
@@ -69,6 +69,13 @@ class PaddedBatches:
         finally:
             mx.set_memory_limit(previous_limit)
         return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the size of the next batch depends on."""
+        return {"row_bytes": self._row_bytes, "row_width": self._row_width}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._row_bytes, self._row_width = state["row_bytes"], state["row_width"]
 
     def _choose_count(self, lengths: Sequence[int]) -> int:
         """The number of rows in a batch of the next rows, which have these lengths. The last ones may be padding."""

@@ -177,6 +177,15 @@ class RolloutRewardProcessor:
         config = self.config
         return [config.length_weight, config.keyword_weight, config.perplexity_weight, config.accuracy_weight]
 
+    def state_dict(self) -> dict[str, Any]:
+        """The scores that models remember, by the option that names the model."""
+        return {option: model.state_dict() for option, model in self._models.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for option, model in self._models.items():
+            if option in state:  # a resumed run may have other models
+                model.load_state_dict(state[option])
+
     def close(self) -> None:
         """Close the connections to the external reward model."""
         if self._external:
