@@ -58,39 +58,20 @@ def share_of_digits(text: str) -> float:
 
 
 def make_model(folder: Path) -> None:
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from hookline.testing.tiny_models import tiny_model, tiny_tokenizer
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=512, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<pad>", "<end>"]
-    )
     readme = Path(__file__).parent.parent / "README.md"
-    tokenizer.train_from_iterator(readme.read_text(encoding="utf-8").splitlines(), trainer)
-    fast: Any = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>")
-    fast.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=512,
+    tiny_tokenizer(folder, readme.read_text(encoding="utf-8").splitlines(), vocabulary=512, single_digits=True)
+    tiny_model(
+        folder,
+        "qwen3",
+        spread=1.0,
         hidden_size=128,
         intermediate_size=384,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         head_dim=32,
+        rope_theta=1e4,
         max_position_embeddings=256,
-        tie_word_embeddings=True,
-        pad_token_id=fast.pad_token_id,
-        eos_token_id=fast.eos_token_id,
-        bos_token_id=None,
     )
-    make: Any = Qwen3ForCausalLM  # it has no annotations
-    make(config).save_pretrained(folder)
 
 
 class Turn:

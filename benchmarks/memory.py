@@ -46,39 +46,26 @@ CASES: Final = (
 
 
 def make_model(folder: Path) -> None:
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from hookline.testing.tiny_models import tiny_model, tiny_tokenizer
 
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator(
-        [], trainers.BpeTrainer(vocab_size=512, initial_alphabet=alphabet, special_tokens=["<pad>", "<end>"])
-    )
-    fast: Any = PreTrainedTokenizerFast  # it has no annotations
-    tokenizer = fast(tokenizer_object=bpe, pad_token="<pad>", eos_token="<end>")
+    tokenizer: Any = tiny_tokenizer(folder)
     # A vocabulary as large as the model's, as real tokenizers have.
     tokenizer.add_tokens([f"<unused-{number}>" for number in range(16384 - len(tokenizer))])
     tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
+    tiny_model(
+        folder,
+        "qwen3",
+        spread=1.0,
         hidden_size=768,
         intermediate_size=2048,
         num_hidden_layers=12,
         num_attention_heads=12,
         num_key_value_heads=4,
         head_dim=64,
+        rope_theta=1e4,
         max_position_embeddings=256,
         tie_word_embeddings=False,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
     )
-    make: Any = Qwen3ForCausalLM
-    make(config).save_pretrained(folder)
 
 
 def peak() -> int:

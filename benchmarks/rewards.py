@@ -1,10 +1,15 @@
-"""Rewards, four verifiers and filtering, beside the plain per-episode reference and beside `str.split`.
+"""Rewards, four verifiers and filtering, beside the plain per-episode reference and beside `str.split`; and models.
 
     python benchmarks/rewards.py [--json FILE]
 
-Every figure is the best of several runs on one core: the three ways in turn, each three times in a row. The
-reference is the oracle that the tests hold both backends to; `str.split` reads the same responses and does no more.
+Every figure is processor time, the best of several runs on one core: the three ways in turn, each three times in a
+row. The reference is the oracle that the tests hold both backends to; `str.split` reads the same responses, no more.
 The promise is for MLX and episodes that are records; NumPy and dictionaries are measured beside them.
+
+`rewards_models.py` measures perplexity and reward models, if mlx-lm, torch and transformers are installed. On Linux,
+the wheel of MLX has the reference BLAS. To measure it with another one:
+
+    LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libopenblas.so.0 OPENBLAS_NUM_THREADS=1 python benchmarks/rewards.py
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring import Table, describe_machine, format_seconds, json_option, report
+from rewards_models import model_tables
 
 from hookline.rewards import IntegratedRewardConfig, RewardConfig, create_integrated_reward_system
 from hookline_hookspecs import Episode
@@ -124,9 +130,9 @@ def best_times(ways: list[tuple[Callable[[], Any], Callable[[Any], Any]]], round
         for index, (prepare, way) in enumerate(ways):
             for prepared in [prepare() for _ in range(3)]:
                 gc.disable()  # as timeit does: no contender collects another's garbage within its own time
-                start = time.perf_counter()
+                start = time.process_time()  # other processes disturb it less than the clock
                 way(prepared)
-                best[index] = min(best[index], time.perf_counter() - start)
+                best[index] = min(best[index], time.process_time() - start)
                 gc.enable()
     return best
 
@@ -199,7 +205,11 @@ def main() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     reference = Reference()
     ways = [("MLX", "records"), ("NumPy", "records"), ("MLX", "dictionaries")]
-    report(describe_machine("mlx", "numpy"), [table_for(reference, *way) for way in ways], json_file)
+    tables = [table_for(reference, *way) for way in ways]
+    if all(map(importlib.util.find_spec, ("mlx_lm", "torch", "transformers"))):
+        tables += model_tables(VOCABULARY)
+    machine = describe_machine("mlx", "numpy", "mlx-lm", "torch", "transformers")
+    report(machine, tables, json_file)
 
 
 if __name__ == "__main__":

@@ -7,36 +7,12 @@ hookline train tests/huggingface_tasks.py:transformers          # trains it
 import sys
 from pathlib import Path
 
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
-
 from hookline import PluginManager
 from hookline.policies import LoraConfig
 from hookline.rollout import CurriculumConfig
 from hookline.rollout.text import arithmetic_lessons
+from hookline.testing.tiny_models import tiny_model
 from hookline.training import LearnerConfig, OptimizerConfig, RolloutConfig, Task, Trainer, TrainerConfig
-
-
-def make_model(folder: Path) -> None:
-    """A random model with a token for each character of a sum."""
-    words = {word: token for token, word in enumerate(["<pad>", "<end>", *"0123456789+="])}
-    tokenizer = Tokenizer(models.WordLevel(words))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>").save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(words),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=32,
-        eos_token_id=1,
-    )
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
 
 
 def grpo(config: TrainerConfig, plugins: PluginManager) -> Trainer:
@@ -73,4 +49,6 @@ jax_bf16 = grpo_with("jax", "bf16")
 
 
 if __name__ == "__main__":
-    make_model(Path(sys.argv[1]))
+    tiny_model(
+        Path(sys.argv[1]), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=32
+    )

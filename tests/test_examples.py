@@ -21,6 +21,7 @@ RUN = {
     "custom_engine.py": ([sys.executable, "{file}"], "8 steps of GRPO, sampled by PlainEngine"),
     "custom_task.py": (["hookline", "train", "{file}:pendulum", "--epochs", "1"], "pendulum"),
     "integrated_reward_example.py": ([sys.executable, "{file}"], "accepted 2 of 4; mean reward 0.48"),
+    "judge.py": ([sys.executable, "{file}"], "a judge that learned:        [1.0, 0.0, 0.0, 1.0]"),
     "make_tiny_model.py": ([sys.executable, "{file}", "tiny"], "made tiny"),
     "own_policy.py": ([sys.executable, "{file}", "9"], "trained: body.0.weight, body.0.bias"),
     "rollout_integration_example.py": ([sys.executable, "{file}"], "32 episodes, 18 accepted, 14 rejected"),
@@ -33,6 +34,8 @@ def test_no_example_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", RUN)
 def test_an_example_runs_and_says_what_it_found(name: str, tmp_path: Path) -> None:
+    if name == "judge.py":
+        pytest.importorskip("mlx_lm")
     command, printed = RUN[name]
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     result = subprocess.run(
@@ -46,3 +49,6 @@ def test_an_example_runs_and_says_what_it_found(name: str, tmp_path: Path) -> No
     )
     assert result.returncode == 0, result.stderr
     assert printed in result.stdout
+    if name == "judge.py":  # what is no verdict is no reward
+        assert "a judge that knows nothing:  [nan, nan, nan, nan]" in result.stdout
+        assert "ValueError: episode 0: the judge says '" in result.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hookline import PluginManager
 from hookline.cli import main
 from hookline.policies import TransformerPolicy
+from hookline.testing.tiny_models import tiny_model
 from hookline.training import LoraConfig, OptimizerConfig, SupervisedConfig, Trainer, TrainerConfig
 from hookline_checkpoint import Checkpoint, Options
-
-sys.path.append(str(Path(__file__).parents[1] / "core" / "tests"))
-
-from tiny_models import tiny_model
 
 EXAMPLES = [{"tokens": [4 + (i * k) % 200 for k in range(1, 6 + i % 7)]} for i in range(1, 13)]
 TOKENS = torch.arange(4, 24)[None]

@@ -45,7 +45,7 @@ BY_PUBLIC_NAMES = {("training", "rewards"), ("training", "rollout")}
 """Parts of which the other may import only what a package's `__init__` names."""
 
 FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
-    "torch": ("training/*", "policies/*_torch.py", "rollout/engines/transformers_engine.py"),
+    "torch": ("training/*", "policies/*_torch.py", "rollout/engines/transformers_engine.py", "testing/tiny_models.py"),
     "jax": ("rollout/*", "policies/*_jax.py", "testing/engine.py"),
     "mlx": ("rewards/*", "rollout/engines/mlx_engine.py"),
 }

@@ -16,9 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
-sys.path.append(str(Path(__file__).parents[1] / "core" / "tests"))
-
-from tiny_models import tiny_model
+from hookline.testing.tiny_models import tiny_model
 
 EPOCHS = 12
 

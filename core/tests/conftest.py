@@ -1,12 +1,8 @@
-"""Plugins that are really installed: a folder on the path, with the metadata that pip would write.
-
-Tests can also import `tiny_models` from this folder.
-"""
+"""Plugins that are really installed: a folder on the path, with the metadata that pip would write."""
 
 from __future__ import annotations
 
 import itertools
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +12,6 @@ import pytest
 from hookline import PluginManager
 from hookline.plugin_manager.discovery import InstalledPlugin, PluginRecord, installed_plugins, load_plugins
 from hookline.plugin_manager.settings import Settings, read_settings
-
-sys.path.append(str(Path(__file__).parent))
 
 _numbers = itertools.count()
 

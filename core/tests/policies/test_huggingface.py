@@ -11,13 +11,13 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 from safetensors.torch import load_file
-from tiny_models import CHAT_TEMPLATE, FAMILIES, tiny_model, tiny_tokenizer
 from transformers import AutoModel, AutoModelForCausalLM, GenerationConfig
 
 from hookline.policies import HuggingFacePolicy, LoraConfig, PolicyError
 from hookline.policies.huggingface import HuggingFaceTokenizer
 from hookline.policies.huggingface_torch import CausalLM
 from hookline.policies.protocol import Tokenizer
+from hookline.testing.tiny_models import CHAT_TEMPLATE, FAMILIES, tiny_model, tiny_tokenizer
 
 
 def rows(count: int = 5, length: int = 12, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,14 @@ def test_all_faults_are_reported_at_once() -> None:
         ({"keywords": ["cat", ""]}, "RewardConfig.keywords: has '': every keyword must be a non-empty string"),
         ({"on_failure": "ignore"}, "RewardConfig.on_failure: must be 'raise' or 'not_applicable', got 'ignore'"),
         ({"custom_weights": {"own": -1}}, r"RewardConfig.custom_weights\['own'\]: must be at least 0.0, got -1"),
+        ({"perplexity_model": ""}, "RewardConfig.perplexity_model: must be a model's folder, got ''"),
+        ({"reward_model": 5}, "RewardConfig.reward_model: must be a model's folder, got 5"),
+        ({"target_perplexity": 0.5}, "RewardConfig.target_perplexity: must be at least 1.0, got 0.5"),
+        ({"reward_model_range": 3}, "RewardConfig.reward_model_range: must be two numbers, got 3"),
+        ({"reward_model_range": (0, "1")}, "RewardConfig.reward_model_range: must be a finite number, got '1'"),
+        ({"reward_model_range": (1, 1)}, r"reward_model_range: must be two numbers in rising order, got \(1, 1\)"),
+        ({"mlx_device": "tpu"}, "RewardConfig.mlx_device: must be 'gpu', 'cpu' or None, got 'tpu'"),
+        ({"mlx_memory_limit": 0}, "RewardConfig.mlx_memory_limit: must be a whole number of at least 1, got 0"),
         ({"external_rm_url": "ftp://host/x"}, "external_rm_url: must be an http or https URL with a host"),
         ({"external_rm_url": "http:///x"}, "external_rm_url: must be an http or https URL with a host"),
         ({"external_rm_url": "file:///etc/passwd"}, "external_rm_url: must be an http or https URL with a host"),
@@ -65,3 +74,23 @@ def test_a_bad_integrated_config_is_refused(fields: dict[str, Any], message: str
 
 def test_an_ellipsis_stands_for_the_defaults() -> None:
     assert RewardConfig(...) == RewardConfig()  # type: ignore[arg-type]
+
+
+def test_a_run_file_names_models_relative_to_itself(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from hookline.run_file import Layer
+    from hookline.training.config_layers import apply_layers
+    from hookline.training.tasks.grpo import GRPOTaskConfig
+
+    options = {"perplexity_model": "policy", "reward_model": "models/reward", "reward_model_range": [-2, 2.5]}
+    config = apply_layers(
+        GRPOTaskConfig(), [Layer({"rewards": {"reward_config": options}}, "run.toml: ", tmp_path)]
+    ).rewards
+    assert config is not None
+    assert config.reward_config.perplexity_model == "policy"
+    assert config.reward_config.reward_model == tmp_path / "models" / "reward"
+    assert config.reward_config.reward_model_range == (-2.0, 2.5)
+    other = Layer({"rewards": {"reward_config": {"perplexity_model": "./policy"}}}, "run.toml: ", tmp_path)
+    named = apply_layers(GRPOTaskConfig(), [other]).rewards
+    assert named is not None
+    assert named.reward_config.perplexity_model == tmp_path / "policy"

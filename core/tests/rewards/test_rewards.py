@@ -20,9 +20,11 @@ from hookline.rewards import (
     TextVerifier,
     VerificationReport,
     VerificationResult,
+    compute_reward_vector,
     create_integrated_reward_system,
     create_rollout_reward_processor,
     process_episodes_with_quality_control,
+    scoring,
 )
 from hookline_hookspecs import Episode
 
@@ -131,6 +133,29 @@ def test_weights_count_relative_to_each_other() -> None:
     response = words(50)
     small, large = RewardConfig(0.1, 0.2, 0.3, 0.4), RewardConfig(1, 2, 3, 4)
     assert reward_of(small, response) == pytest.approx(reward_of(large, response))
+
+
+def test_the_weighted_sum_is_that_of_compute_reward_vector(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RewardConfig(length_weight=1.0, keyword_weight=2.0, perplexity_weight=3.0, accuracy_weight=10.0)
+    processor = RolloutRewardProcessor(config, compiled=compiled)
+    episodes = [Episode(response="Maybe it is so.", metadata={"target_length": 4, "keywords": ["so"]})]
+    expected = (
+        compute_reward_vector(*(np.array([score]) for score in (1.0, 1.0, 1.0, 0.85)), np.array([1, 2, 3, 10])) / 16
+    )
+    assert processor.process_episode_rewards(episodes).tolist() == pytest.approx(expected.tolist())
+
+    given: list[Any] = []
+
+    def halved(*columns: Any) -> Any:
+        given.append(columns)
+        return compute_reward_vector(*columns) / 2
+
+    monkeypatch.setattr(scoring, "compute_reward_vector", halved)
+    scoring._compiled.cache_clear()
+    assert processor.process_episode_rewards(episodes).tolist() == pytest.approx((expected / 2).tolist())
+    scoring._compiled.cache_clear()
+    assert len(given) == 1
+    assert len(given[0]) == 5
 
 
 def test_rewards_keep_the_order_of_episodes_over_batches_and_are_given_to_records() -> None:

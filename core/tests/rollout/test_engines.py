@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from hookline import PluginManager, hookimpl
@@ -24,6 +23,7 @@ from hookline.rollout.engines.registry import build_engine
 from hookline.rollout.errors import RolloutError
 from hookline.rollout.text import CharacterTokenizer, TextTask
 from hookline.testing import check_engine
+from hookline.testing.tiny_models import tiny_model
 from hookline_hookspecs import EvaluationRequest
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

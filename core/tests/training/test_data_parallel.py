@@ -362,7 +362,7 @@ for name, lora in (("all", None), ("adapters", LoraConfig(r=2))):
 
 def test_a_hugging_face_policy_in_shards_takes_the_steps_of_a_whole_one(tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    tiny_models = pytest.importorskip("tiny_models")
+    tiny_models = pytest.importorskip("hookline.testing.tiny_models")
     tiny_models.tiny_model(tmp_path / "model")
     run(tmp_path, HUGGING_FACE, ranks=2)
     for rank in range(2):

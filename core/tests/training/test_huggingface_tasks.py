@@ -10,12 +10,11 @@ import pytest
 
 pytest.importorskip("transformers")
 pytest.importorskip("jax")
-from tiny_models import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
-
 import hookline
 from hookline import PluginManager, hookimpl
 from hookline.errors import HooklineError
 from hookline.plugin_manager.settings import Settings
+from hookline.testing.tiny_models import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
 from hookline.training import Trainer
 from hookline.training.run import rebuild_trainer
 

@@ -13,7 +13,6 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 import peft
-from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
@@ -22,6 +21,7 @@ from hookline.policies import HuggingFacePolicy
 from hookline.policies.huggingface_torch import CausalLM
 from hookline.rollout import CurriculumConfig, Lesson
 from hookline.rollout.text import TextTask
+from hookline.testing.tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 from hookline.training import (
     LearnerConfig,
     LoraConfig,

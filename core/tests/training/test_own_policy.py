@@ -329,7 +329,7 @@ def test_greedy_episodes_are_those_of_the_jax_policy_with_the_same_weights() -> 
 
 
 def test_the_policies_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny_models = pytest.importorskip("tiny_models")
+    tiny_models = pytest.importorskip("hookline.testing.tiny_models")
     tiny_models.tiny_model(tmp_path / "tiny-qwen3")
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")

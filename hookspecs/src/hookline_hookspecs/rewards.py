@@ -14,8 +14,8 @@ __all__ = ["on_episodes_filtered", "post_rewards", "pre_rewards", "score_episode
 def pre_rewards(batch: EpisodeBatch) -> None:
     """A batch of episodes is about to be rewarded.
 
-    When: before `score_episodes`, once for each batch. With an external reward model, this is emitted for all batches
-        of a call before the first is scored, so that its requests run in parallel.
+    When: before `score_episodes`, once for each batch. With a perplexity model or a reward model, here or elsewhere,
+        this is emitted for all batches of a call before the first is scored.
     Emitted by: reward processor.
     Where: every worker process, the thread that processes rewards.
     Args:

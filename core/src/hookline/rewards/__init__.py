@@ -5,7 +5,8 @@
     rewards, accepted, rejected = system.process_episodes(episodes)
 
 The rewards of a batch are columns of numbers, computed by MLX where it is installed and by NumPy elsewhere, with the
-same results. Rewards and verifiers of your own are plugins that implement `score_episodes` and `verify_episodes`.
+same results. `RewardConfig(perplexity_model=..., reward_model=...)` adds models, which MLX runs. Rewards and verifiers
+of your own are plugins that implement `score_episodes` and `verify_episodes`.
 """
 
 from hookline.extras import require
@@ -29,6 +30,7 @@ from hookline.rewards.pipeline import (  # noqa: E402
     create_default_verifier_pipeline,
 )
 from hookline.rewards.processor import RolloutRewardProcessor, create_rollout_reward_processor  # noqa: E402
+from hookline.rewards.scoring import compute_reward_vector  # noqa: E402
 from hookline.rewards.verification import ReportColumn, result_codes  # noqa: E402
 from hookline_hookspecs import VerificationReport, VerificationResult  # noqa: E402
 
@@ -46,6 +48,7 @@ __all__ = [
     "VerificationReport",
     "VerificationResult",
     "VerifierPipeline",
+    "compute_reward_vector",
     "create_custom_verifier_pipeline",
     "create_default_verifier_pipeline",
     "create_integrated_reward_system",

@@ -5,14 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from hookline.errors import ConfigError, ConfigFault
 from hookline.http.requests import url_problem
 from hookline.rewards.errors import OnFailure
 from hookline_hookspecs.errors import shortened
 
-__all__ = ["TOKEN_VARIABLE", "IntegratedRewardConfig", "QualityMeasure", "RewardConfig", "keywords_problem"]
+__all__ = ["POLICY", "TOKEN_VARIABLE", "IntegratedRewardConfig", "QualityMeasure", "RewardConfig", "keywords_problem"]
+
+POLICY: Final = "policy"
+"""As a perplexity model: the policy itself, by the log-probabilities that its episodes record."""
 
 TOKEN_VARIABLE: Final = "HOOKLINE_REWARD_MODEL_TOKEN"
 """The environment variable with the token of an external reward model."""
@@ -41,7 +47,7 @@ class RewardConfig:
     """Seconds for one request, up to the last byte of its response."""
 
     batch_size: int = 32
-    """Episodes that are scored together, and episodes in one request to the external reward model."""
+    """Episodes that are scored together, by a model too, and in one request to the external reward model."""
     max_workers: int = 4
     """Concurrent requests to the external reward model."""
 
@@ -50,6 +56,23 @@ class RewardConfig:
     """How often a request is sent again after a connection error, a timeout, or a status such as 429 or 5xx."""
     external_rm_backoff: float = 0.5
     """Longest wait in seconds before the first retry. It doubles with each retry. Retry-After is respected."""
+
+    perplexity_model: Annotated[Literal["policy"] | Path | str | None, Field(union_mode="left_to_right")] = None
+    """The folder of a causal language model, which mlx-lm loads: the perplexity of a response is that under this model.
+    `policy` is the policy itself: the log-probabilities that the episode records. None takes those where an episode has
+    them, and otherwise guesses from the words."""
+    target_perplexity: float = 1.0
+    """The perplexity up to which the reward is 1. Above it, the reward is `target_perplexity / perplexity`."""
+    reward_model: Annotated[Path | str | None, Field(union_mode="left_to_right")] = None
+    """The folder of a sequence classifier with one label, on a backbone that mlx-lm loads."""
+    reward_model_weight: float = 1.0
+    reward_model_range: tuple[float, float] | None = None
+    """The logits of the reward model that become 0 and 1, linearly and clipped. None takes the logit's sigmoid."""
+    mlx_device: Literal["gpu", "cpu"] | None = None
+    """Where MLX runs these models; None for MLX's default."""
+    mlx_memory_limit: int | None = None
+    """Bytes that MLX may use while these models score; None for MLX's default. Larger batches are split."""
+
     custom_weights: Mapping[str, float] = field(default_factory=dict)
     """Weights of custom rewards by name. The default is 1."""
     on_failure: OnFailure = "raise"
@@ -60,12 +83,23 @@ class RewardConfig:
         _fill_in_ellipses(self)
         faults = _Faults(self)
         weights = ("length_weight", "keyword_weight", "perplexity_weight", "accuracy_weight", "external_rm_weight")
-        faults.check_numbers(*weights, "external_rm_backoff", least=0.0)
+        faults.check_numbers(*weights, "reward_model_weight", "external_rm_backoff", least=0.0)
+        faults.check_numbers("target_perplexity", least=1.0)
         faults.check_numbers("external_rm_timeout", above=0.0)
         faults.check_whole_numbers("target_length", "batch_size", "max_workers", least=1)
         faults.check_whole_numbers("external_rm_retries", least=0)
         if self.on_failure not in ("raise", "not_applicable"):
             faults.add("on_failure", f"must be 'raise' or 'not_applicable', got {self.on_failure!r}")
+        for name in ("perplexity_model", "reward_model"):
+            folder = getattr(self, name)
+            if folder is not None and (not isinstance(folder, (str, Path)) or not str(folder)):
+                faults.add(name, f"must be a model's folder, got {folder!r}")
+        if self.reward_model_range is not None:
+            faults.add("reward_model_range", _range_problem(self.reward_model_range))
+        if self.mlx_device not in (None, "gpu", "cpu"):
+            faults.add("mlx_device", f"must be 'gpu', 'cpu' or None, got {self.mlx_device!r}")
+        if self.mlx_memory_limit is not None:
+            faults.check_whole_numbers("mlx_memory_limit", least=1)
         if self.keywords is not None:
             faults.add("keywords", keywords_problem(self.keywords))
         if self.external_rm_url is not None:
@@ -168,6 +202,15 @@ def _number_problem(
     if most is not None and value > most:
         return f"must be at most {most}, got {value!r}"
     return None
+
+
+def _range_problem(bounds: Any) -> str | None:
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        return f"must be two numbers, got {bounds!r}"
+    problems = [problem for problem in map(_number_problem, bounds) if problem]
+    if problems:
+        return problems[0]
+    return None if bounds[0] < bounds[1] else f"must be two numbers in rising order, got {bounds!r}"
 
 
 def keywords_problem(keywords: Any) -> str | None:

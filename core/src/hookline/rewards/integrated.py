@@ -114,15 +114,18 @@ class IntegratedRewardSystem:
         metrics["verification_threshold"] = self.filter.verification_threshold
         return {f"rewards/{name}": value for name, value in metrics.items()}
 
-    def state_dict(self) -> dict[str, float]:
-        """The thresholds, which may adapt to the data."""
-        return {"min_reward": self.filter.min_reward_threshold, "verification": self.filter.verification_threshold}
+    def state_dict(self) -> dict[str, Any]:
+        """The thresholds, which may adapt to the data, and the state of the processor."""
+        return {
+            "min_reward": self.filter.min_reward_threshold,
+            "verification": self.filter.verification_threshold,
+            "processor": self.processor.state_dict(),
+        }
 
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
-        self.filter.min_reward_threshold, self.filter.verification_threshold = (
-            state["min_reward"],
-            state["verification"],
-        )
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.filter.min_reward_threshold = state["min_reward"]
+        self.filter.verification_threshold = state["verification"]
+        self.processor.load_state_dict(state["processor"])
 
     def close(self) -> None:
         """Unregister from the manager and close connections. It can be called twice."""

@@ -10,16 +10,16 @@ from typing import Final
 
 import numpy as np
 
-from hookline.rewards.config import RewardConfig, keywords_problem
+from hookline.rewards.config import POLICY, RewardConfig, keywords_problem
 from hookline.rewards.errors import RewardError
-from hookline.rewards.features import Column, FeatureTable
+from hookline.rewards.features import Column, FeatureTable, Flags
 from hookline.rewards.phrases import PhraseList
 from hookline.rewards.scoring import RewardColumns
 from hookline.rewards.words import canonical
 from hookline_hookspecs import Episode, EpisodeBatch
 from hookline_hookspecs.errors import shortened
 
-__all__ = ["agreement", "measure"]
+__all__ = ["agreement", "measure", "recorded_logprobs"]
 
 NUMBER: Final = re.compile(r"[-+−]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?")  # noqa: RUF001
 PUNCTUATION: Final = ".,;:!?\"'()[]{}…。！？«»“”‘’"  # noqa: RUF001
@@ -42,8 +42,13 @@ def agreement(response: str, reference: str) -> float:
     return 2 * len(given_words & expected_words) / total if total else 0.0
 
 
-def measure(batch: EpisodeBatch, features: FeatureTable, config: RewardConfig, hedges: PhraseList) -> RewardColumns:
-    """The columns of a batch, from its texts and its episodes' targets, keywords, answers and log-probabilities."""
+def measure(
+    batch: EpisodeBatch, features: FeatureTable, config: RewardConfig, hedges: PhraseList, mean_logprobs: Column
+) -> RewardColumns:
+    """The columns of a batch, from its texts and its episodes' targets, keywords and answers.
+
+    :param mean_logprobs: of the tokens of each response; NaN where they are not known.
+    """
     own = {index: episode for index, episode in enumerate(batch.episodes) if episode.metadata}
     keywords, found, new = _keyword_columns(features, config, own)
     return RewardColumns(
@@ -56,7 +61,8 @@ def measure(batch: EpisodeBatch, features: FeatureTable, config: RewardConfig, h
         keywords=keywords,
         keywords_found=found,
         new_keywords_found=new,
-        mean_logprob=_mean_logprobs(batch.episodes),
+        log_fluency=np.minimum(mean_logprobs + math.log(config.target_perplexity), 0.0),
+        guess_fluency=np.full(len(batch), float(config.perplexity_model is None)),
         agreement=_agreements(batch.episodes),
     )
 
@@ -112,19 +118,34 @@ def _own_keywords(index: int, episode: Episode) -> Sequence[str]:
     return keywords
 
 
-def _mean_logprobs(episodes: Sequence[Episode]) -> Column:
+def recorded_logprobs(episodes: Sequence[Episode], config: RewardConfig) -> Column:
+    """The mean log-probability of each response under the policy that sampled it; NaN where none is recorded.
+
+    It is that of the policy at the temperature of the sampling, without what top-k and top-p cut off.
+    """
     column = np.full(len(episodes), math.nan)
     for index in [index for index, episode in enumerate(episodes) if episode.logprobs is not None]:
         column[index] = _mean_logprob(index, episodes[index])
+    if config.perplexity_model == POLICY:
+        for index, episode in enumerate(episodes):
+            if not episode.response.strip():
+                column[index] = math.nan
+            elif math.isnan(column[index]) and config.on_failure == "raise":
+                raise RewardError(
+                    f"episode {index} has no log-probabilities, and RewardConfig.perplexity_model is {POLICY!r}: score "
+                    "episodes of a rollout, or name a model's folder"
+                )
     return column
 
 
 def _mean_logprob(index: int, episode: Episode) -> float:
-    """Over the tokens that the policy sampled; those of a prompt say nothing of it."""
+    """Over the tokens of the response, which the policy sampled; those of a prompt say nothing of it."""
     try:
         values = np.asarray(episode.logprobs, np.float64)
+        if episode.log_mass is not None:
+            values = values + np.asarray(episode.log_mass, np.float64)
         if episode.mask is not None:
-            values = values[np.asarray(episode.mask, bool)]
+            values = values[_response_tokens(episode)]
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise RewardError(f"episode {index}: its log-probabilities cannot be read as numbers: {error}") from error
     if not values.size:
@@ -133,6 +154,15 @@ def _mean_logprob(index: int, episode: Episode) -> float:
     if math.isnan(mean) or values.max() > 1e-3:
         raise RewardError(f"episode {index}: log-probabilities must be numbers of at most 0, got {values!r}")
     return mean
+
+
+def _response_tokens(episode: Episode) -> Flags:
+    """Which tokens are of the response: what the policy sampled in its last turn."""
+    sampled: Flags = np.array(episode.mask, bool)
+    starts = [turn.start for turn in episode.turns if turn.role == "assistant" and turn.end > turn.start]
+    if starts:
+        sampled[: starts[-1]] = False
+    return sampled
 
 
 def _agreements(episodes: Sequence[Episode]) -> Column:

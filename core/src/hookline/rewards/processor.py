@@ -10,12 +10,13 @@ from dataclasses import fields
 from functools import cache
 from importlib import resources
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hookline.extras import require
 from hookline.plugin_manager.manager import PluginManager
-from hookline.rewards.config import RewardConfig
+from hookline.rewards.config import POLICY, RewardConfig
 from hookline.rewards.errors import RewardError
 from hookline.rewards.external import (
     ExternalRewardModel,
@@ -25,10 +26,13 @@ from hookline.rewards.external import (
     check_weights,
 )
 from hookline.rewards.features import Column, FeatureTable
-from hookline.rewards.measurements import measure
+from hookline.rewards.measurements import measure, recorded_logprobs
 from hookline.rewards.phrases import PhraseList
-from hookline.rewards.scoring import Rewards, scorer_for
+from hookline.rewards.scoring import Rewards, rewards_of_logits, scorer_for
 from hookline_hookspecs import Episode, EpisodeBatch
+
+if TYPE_CHECKING:
+    from hookline.rewards.models import ScoringModel
 
 __all__ = ["RolloutRewardProcessor", "Scores", "as_records", "create_rollout_reward_processor", "episodes_of"]
 
@@ -41,9 +45,9 @@ Scores = Mapping[str, Sequence[float | None]]
 
 
 class RolloutRewardProcessor:
-    """Rewards episodes by length, keywords, perplexity, accuracy, custom rewards and an external model.
+    """Rewards episodes by length, keywords, perplexity, accuracy, custom rewards, and models here or elsewhere.
 
-    :param config: weights, targets, and the external reward model.
+    :param config: weights, targets, and the models.
     :param manager: emits `pre_rewards`, `score_episodes` and `post_rewards`; by default there are no plugins.
     :param custom_rewards: functions of a prompt and a response. A reward has its function's name.
     :param compiled: compute with MLX if it is installed.
@@ -62,6 +66,7 @@ class RolloutRewardProcessor:
         self._custom_rewards: Sequence[RewardFunction] = list(custom_rewards)
         self._scorer = scorer_for(compiled=compiled)
         self._external = ExternalRewardModel.of(self.config)
+        self._models = _load_models(self.config)
 
     def process_episode_rewards(self, episodes: Iterable[object], given: Scores | None = None) -> Rewards:
         """The reward of each episode in order, in 0..1; NaN if no reward with a weight applies.
@@ -81,7 +86,7 @@ class RolloutRewardProcessor:
         """Reward episodes in batches of `size`. Yields each batch with its rewards, as a NumPy array.
 
         With an external model, the requests of all batches are sent before the first batch is rewarded, so that they
-        run in parallel.
+        run in parallel. Models in MLX score all episodes first, since they make batches by length.
         """
         for name, scores in (given or {}).items():
             if len(scores) != len(records):
@@ -91,11 +96,14 @@ class RolloutRewardProcessor:
             begun: Iterable[tuple[EpisodeBatch, PendingScores | None]] = (
                 self._begin(EpisodeBatch(records[start : start + size]), start, requests) for start in starts
             )
-            if self._external:
+            if self._external or self._models:
                 begun = list(begun)
+            by_models = self._scores_of_models(records)
             for start, (batch, pending) in zip(starts, begun, strict=True):
-                own = {name: scores[start : start + size] for name, scores in (given or {}).items()}
-                yield batch, self._reward(batch, own, pending)
+                part = slice(start, start + size)
+                own = {name: scores[part] for name, scores in (given or {}).items()}
+                models = {option: column[part] for option, column in by_models.items()}
+                yield batch, self._reward(batch, own, models, pending)
 
     def as_rewards(self, column: Column) -> Rewards:
         """Rewards as returned to the user: an `mx.array` if MLX computes them, else a NumPy array."""
@@ -114,13 +122,30 @@ class RolloutRewardProcessor:
         requests.callback(pending.cancel)
         return batch, pending
 
-    def _reward(self, batch: EpisodeBatch, given: Scores, pending: PendingScores | None) -> Column:
+    def _scores_of_models(self, records: Sequence[Episode]) -> dict[str, Column]:
         began = time.perf_counter()
-        columns = measure(batch, FeatureTable.of(batch), self.config, hedges())
+        scores = {option: model.scores(records) for option, model in self._models.items()}
+        if scores:
+            logger.debug(
+                "%s scored %d episodes in %.3f s", " and ".join(scores), len(records), time.perf_counter() - began
+            )
+        return scores
+
+    def _reward(
+        self, batch: EpisodeBatch, given: Scores, models: Mapping[str, Column], pending: PendingScores | None
+    ) -> Column:
+        began = time.perf_counter()
+        logprobs = models.get("perplexity_model")
+        if logprobs is None:
+            logprobs = recorded_logprobs(batch.episodes, self.config)
+        columns = measure(batch, FeatureTable.of(batch), self.config, hedges(), logprobs)
         others = all_scores(batch, given, self.manager, self._custom_rewards, self.config.on_failure)
         check_weights(self.config.custom_weights, others)
         weights = [self.config.custom_weights.get(name, 1.0) for name in others]
         scores = list(others.values())
+        if "reward_model" in models:
+            scores.append(rewards_of_logits(models["reward_model"], self.config.reward_model_range))
+            weights.append(self.config.reward_model_weight)
         if pending is not None:
             scores.append(pending.column())
             weights.append(self.config.external_rm_weight)
@@ -152,6 +177,15 @@ class RolloutRewardProcessor:
         config = self.config
         return [config.length_weight, config.keyword_weight, config.perplexity_weight, config.accuracy_weight]
 
+    def state_dict(self) -> dict[str, Any]:
+        """The scores that models remember, by the option that names the model."""
+        return {option: model.state_dict() for option, model in self._models.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for option, model in self._models.items():
+            if option in state:  # a resumed run may have other models
+                model.load_state_dict(state[option])
+
     def close(self) -> None:
         """Close the connections to the external reward model."""
         if self._external:
@@ -172,6 +206,23 @@ def create_rollout_reward_processor(
 ) -> RolloutRewardProcessor:
     """A processor for this config, with the manager's plugins."""
     return RolloutRewardProcessor(config, manager, custom_rewards=custom_rewards)
+
+
+def _load_models(config: RewardConfig) -> dict[str, ScoringModel]:
+    """The models in MLX, by the option that names them."""
+    options = {
+        "perplexity_model": None if config.perplexity_model == POLICY else config.perplexity_model,
+        "reward_model": config.reward_model,
+    }
+    folders = {option: folder for option, folder in options.items() if folder is not None}
+    if not folders:
+        return {}
+    for package in ("mlx.core", "mlx_lm", "transformers"):
+        require(package, f"RewardConfig.{next(iter(folders))}", "mlx-lm")
+    from hookline.rewards.models import PerplexityModel, RewardModel
+
+    kinds: dict[str, type[ScoringModel]] = {"perplexity_model": PerplexityModel, "reward_model": RewardModel}
+    return {option: kinds[option](option, folder, config) for option, folder in folders.items()}
 
 
 def episodes_of(buffer: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """Compute rewards from measured columns: one function, compiled by MLX or run by NumPy, with equal results.
 
 Every reward is in 0..1, and 0 for an empty text. NaN means that a reward does not apply to an episode: it is left out
-of the weighted mean. If none applies, the combined reward is NaN.
+of the weighted mean, which `compute_reward_vector` computes. If none applies, the combined reward is NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ import numpy as np
 from hookline.extras import require
 from hookline.rewards.features import Column
 
-__all__ = ["RewardColumns", "Rewards", "Scorer", "combine_rewards", "scorer_for"]
+__all__ = [
+    "RewardColumns",
+    "Rewards",
+    "Scorer",
+    "combine_rewards",
+    "compute_reward_vector",
+    "rewards_of_logits",
+    "scorer_for",
+]
 
 logger = logging.getLogger("hookline.rewards")
 
@@ -50,10 +58,27 @@ class RewardColumns:
     keywords_found: Column
     new_keywords_found: Column
     """Keywords found that the prompt does not contain."""
-    mean_logprob: Column
-    """NaN for an episode without log-probabilities."""
+    log_fluency: Column
+    """The log of the perplexity reward; NaN for an episode without log-probabilities."""
+    guess_fluency: Column
+    """1 where the words stand in for missing log-probabilities, 0 where the reward then does not apply."""
     agreement: Column
     """Agreement with the reference answer; NaN for an episode without one."""
+
+
+def compute_reward_vector(
+    response_lengths: Any, keyword_matches: Any, fluency_scores: Any, accuracy_scores: Any, weights: Any
+) -> Any:
+    """The weighted sum of the four rewards, as arrays of MLX or NumPy.
+
+    :param weights: the weight of each reward, a number or one for each episode.
+    """
+    return (
+        weights[0] * response_lengths
+        + weights[1] * keyword_matches
+        + weights[2] * fluency_scores
+        + weights[3] * accuracy_scores
+    )
 
 
 def combine_rewards(xp: Any, columns: Sequence[Any], others: Sequence[Any], weights: Sequence[float]) -> Any:
@@ -61,13 +86,29 @@ def combine_rewards(xp: Any, columns: Sequence[Any], others: Sequence[Any], weig
 
     :param xp: the array library, `numpy` or `mlx.core`.
     :param columns: the fields of `RewardColumns`, in order.
-    :param others: scores of custom and external rewards.
+    :param others: scores of custom and external rewards and of models.
     :param weights: for length, keyword, perplexity, accuracy, and then the others.
     """
-    words, unique, long, ends, hedges, target, keywords, found, new, logprob, agreement = columns
     # In MLX, `where` with two Python numbers gives float32. These columns keep it float64.
-    zero = words * 0.0
+    zero = columns[0] * 0.0
     one = zero + 1.0
+    scores, shares, weight_applied = [], [], zero
+    for score, weight in zip([*_built_in(xp, columns, zero, one), *others], weights, strict=True):
+        not_applicable = xp.isnan(score)
+        scores.append(xp.where(not_applicable, zero, score))
+        shares.append(xp.where(not_applicable, zero, one * weight))
+        weight_applied = weight_applied + shares[-1]
+    some_weight = xp.where(weight_applied > 0, weight_applied, one)
+    length, keyword, fluency, accuracy = scores[:4]
+    total = compute_reward_vector(length, keyword, fluency, accuracy, shares[:4])
+    for score, share in zip(scores[4:], shares[4:], strict=True):
+        total = total + share * score
+    return xp.where(weight_applied > 0, total / some_weight, math.nan)
+
+
+def _built_in(xp: Any, columns: Sequence[Any], zero: Any, one: Any) -> list[Any]:
+    """The rewards by length, keywords, perplexity and accuracy."""
+    words, unique, long, ends, hedges, target, keywords, found, new, log_fluency, guess, agreement = columns
     some_words = xp.maximum(words, 1.0)
 
     off_target = xp.abs(words - target) / target
@@ -77,22 +118,26 @@ def combine_rewards(xp: Any, columns: Sequence[Any], others: Sequence[Any], weig
     keyword = xp.where(keywords > 0, xp.minimum(credit, 1.0), math.nan)
 
     finished = xp.where(ends > 0, one, one * (1.0 - NO_SENTENCE_PENALTY))
-    fluency = unique / some_words * (1.0 - long / some_words) * finished
-    perplexity = xp.where(xp.isnan(logprob), fluency, xp.exp(xp.minimum(logprob, 0.0)))
+    by_words = unique / some_words * (1.0 - long / some_words) * finished
+    fluency = xp.where(xp.isnan(log_fluency) & (guess > 0), by_words, xp.exp(log_fluency))
 
     certainty = xp.maximum(1.0 - HEDGE_PENALTY * hedges, ACCURACY_FLOOR)
     accuracy = xp.where(xp.isnan(agreement), certainty, agreement)
 
-    total, weight_applied = zero, zero
     # Multiplying by 0 keeps NaN, so a reward that does not apply stays so for an empty text.
     has_text = xp.where(words > 0, one, zero)
-    built_in = [score * has_text for score in (length, keyword, perplexity, accuracy)]
-    for score, weight in zip([*built_in, *others], weights, strict=True):
-        not_applicable = xp.isnan(score)
-        total = total + xp.where(not_applicable, zero, score * weight)
-        weight_applied = weight_applied + xp.where(not_applicable, zero, one * weight)
-    some_weight = xp.where(weight_applied > 0, weight_applied, one)
-    return xp.where(weight_applied > 0, total / some_weight, math.nan)
+    return [score * has_text for score in (length, keyword, fluency, accuracy)]
+
+
+def rewards_of_logits(logits: Column, bounds: tuple[float, float] | None) -> Column:
+    """The logits of a reward model as rewards in 0..1.
+
+    :param bounds: `RewardConfig.reward_model_range`.
+    """
+    if bounds is None:
+        return (1.0 + np.tanh(logits / 2.0)) / 2.0  # the sigmoid, without overflow
+    low, high = bounds
+    return np.clip((logits - low) / (high - low), 0.0, 1.0)
 
 
 class Scorer(Protocol):

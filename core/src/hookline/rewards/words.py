@@ -119,13 +119,18 @@ class TextBlock:
     @classmethod
     def of(cls, texts: Sequence[str]) -> TextBlock:
         _keep_freed_memory()
-        encoded = [
-            text.encode() if text.isascii() else canonical(text).encode("utf-8", "surrogatepass") for text in texts
-        ]
-        data = EDGE.join([b"", *encoded, b""] if encoded else [b"", b""]).translate(FOLD)
-        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        is_ascii = all(map(str.isascii, texts))
+        if is_ascii:
+            # Latin-1 has the edge as a character, so one join and one encoding do for all texts.
+            data = EDGE.decode("latin-1").join(["", *texts, ""]).encode("latin-1")
+            sizes = map(len, texts)
+        else:
+            encoded = [canonical(text).encode("utf-8", "surrogatepass") for text in texts]
+            data = EDGE.join([b"", *encoded, b""])
+            sizes = map(len, encoded)
+        lengths = np.fromiter(sizes, np.int64, len(texts))
         ends = np.cumsum(lengths + 1)
-        block = cls(data, ends - lengths, ends, all(map(str.isascii, texts)))
+        block = cls(data.translate(FOLD), ends - lengths, ends, is_ascii)
         return block._without_spare_spaces()
 
     def _without_spare_spaces(self) -> TextBlock:

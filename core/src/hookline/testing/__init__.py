@@ -18,6 +18,7 @@
         check_sink(Tracker, folder=tmp_path)
 
 For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines `check_engine`.
+`hookline.testing.tiny_models` makes the folders of random Hugging Face models.
 """
 
 from hookline.testing.conformance import check_plugin, sample_arguments

@@ -17,8 +17,9 @@ import numpy as np
 from mlx.utils import tree_unflatten
 from mlx_lm.models.cache import BatchKVCache, KVCache, make_prompt_cache
 from mlx_lm.tuner.lora import LoRALinear
-from mlx_lm.utils import hf_repo_to_path, load_model
+from mlx_lm.utils import hf_repo_to_path
 
+from hookline.mlx_models import load_mlx_model
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.engines.engine import EngineError, EngineRequest, Generated
 
@@ -39,11 +40,7 @@ class MLXEngine:
     def __init__(self, request: EngineRequest) -> None:
         folder = Path(request.policy.path)
         try:
-            self._model, config = load_model(
-                folder if folder.is_dir() else hf_repo_to_path(str(folder)),
-                lazy=True,
-                model_config=_rope(request.policy.config()),
-            )
+            self._model, config = load_mlx_model(folder if folder.is_dir() else hf_repo_to_path(str(folder)), lazy=True)
         except ValueError as error:
             raise EngineError(
                 f'the mlx engine cannot load {request.policy.path!r}: {error} Use engine = "transformers"'
@@ -159,15 +156,6 @@ class _Sampler:
             # The likeliest token is always kept, and so is the one that reaches `top_p`.
             kept = mx.where(mx.cumsum(shares, axis=-1) - shares < self._sampling.top_p, kept, -mx.inf)
         return mx.put_along_axis(mx.full(logits.shape, -mx.inf), tokens, kept, axis=-1)
-
-
-def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields by which mlx-lm knows the rotary positions. Some of its models do not read `rope_parameters`."""
-    rope = config.get("rope_parameters")
-    if rope is None or "rope_theta" not in rope:
-        return {}
-    scaling = None if rope.get("rope_type", "default") == "default" else rope
-    return {"rope_theta": rope["rope_theta"], "rope_scaling": scaling}
 
 
 def _float32(value: Any) -> np.ndarray:
