@@ -65,7 +65,7 @@ def test_the_jax_engine_passes_with_a_transformer_of_ours() -> None:
     check_engine(engine("jax"), request_for(SMALL))
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
 @pytest.mark.parametrize("name", ["jax", "transformers", "mlx"])
 def test_an_engine_passes_with_a_hugging_face_model(name: str, family: str, folder: Callable[..., Path]) -> None:
     if name == "mlx":
