@@ -56,6 +56,7 @@ def test_plugins_as_json_tells_all_about_each(site: Site, capsys: pytest.Capture
         "name": "observer-x",
         "distribution": "test-observer-x",
         "version": "1.4",
+        "origin": "test-observer-x 1.4",
         "state": "active",
         "reason": "",
         "events": ["post_training_step", "on_epoch_end"],

@@ -28,9 +28,7 @@ def test_an_installed_plugin_is_on(site: Site) -> None:
     manager, records = site.load()
     manager.emit.on_epoch_end(state=TrainerState())
     assert sys.modules[module].Plugin.calls == 1
-    assert [(record.name, record.state, record.installed.version) for record in records] == [
-        ("observer", "active", "1.0")
-    ]
+    assert [(record.name, record.state, record.found.version) for record in records] == [("observer", "active", "1.0")]
 
 
 def test_plugins_are_registered_in_the_order_of_their_names(site: Site) -> None:
@@ -113,9 +111,9 @@ def test_strict_makes_a_broken_plugin_an_error(site: Site) -> None:
             "(did you mean 'state'?); the event is on_epoch_end(state)",
         ),
         (
-            "class Plugin:\n    def __init__(self, path): ...",
-            "cannot be used: plugin 'bad': its constructor has a parameter 'path'; allowed are `emit`, and options "
-            "whose type is a pydantic model or a dataclass",
+            "@dataclass\nclass Options: ...\nclass Plugin:\n    def __init__(self, options: Options, path): ...",
+            "cannot be used: plugin 'bad': its constructor has a parameter 'path' besides its options: "
+            "make it a field of Options",
         ),
         (
             "class Plugin:\n    def __init__(self, options: 'Missing'): ...",
@@ -195,7 +193,7 @@ def test_one_of_two_plugins_of_one_name_is_turned_off_by_its_distribution(
     module = site.install("twin", OBSERVER, distribution="other-twin")
     (site.folder / "hookline.toml").write_text(text)
     _, records = site.load(read_settings(site.folder, environ=environ, plugin_arguments=arguments))
-    assert [(record.installed.distribution, record.state) for record in records] == [
+    assert [(record.found.distribution, record.state) for record in records] == [
         ("one-twin", "active"),
         ("other-twin", "disabled"),
     ]
@@ -228,7 +226,7 @@ def test_a_distribution_whose_metadata_is_damaged_hides_no_other(site: Site, dam
     (site.folder / "unrelated-1.0.dist-info").mkdir()
     manager, (broken, _) = site.load()
     assert broken.reason.removeprefix("cannot be used: ").startswith(reason.format(info))
-    assert str(broken.installed) == "'broken' (broken 1.0)"
+    assert str(broken.found) == "'broken' (broken 1.0)"
     assert manager.has_plugin("observer")
 
 

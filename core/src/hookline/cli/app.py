@@ -17,7 +17,7 @@ from hookline.cli.new_plugin import new_plugin
 from hookline.cli.plugins_command import plugins
 from hookline.cli.train_command import train
 from hookline.errors import ConfigError, HooklineError, PluginError
-from hookline.plugin_manager.discovery import PluginLoader, PluginRecord
+from hookline.plugin_manager.loading import PluginLoader, PluginRecord
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.settings import read_settings
 from hookline_hookspecs.errors import error_message
@@ -83,7 +83,7 @@ def _add_plugin_commands(app: App, tokens: Sequence[str], errors: Console) -> No
         report(fault)
     for record in loader.failed():
         if not isinstance(record.error, ConfigError):
-            report(f"plugin {record.installed} {record.reason}; it is left out")
+            report(f"plugin {record.found} {record.reason}; it is left out")
     is_command = bool(tokens) and not tokens[0].startswith("-")  # help and version always work
     if is_command and loader.settings.strict and loader.failed():
         raise HooklineError("plugins failed to load, and strict = true")
@@ -104,7 +104,7 @@ def _add_commands(
 ) -> None:
     for name, function in commands.items():
         if name in app:
-            owner = f"plugin {owners[name].installed}" if name in owners else "hookline itself"
+            owner = f"plugin {owners[name].found}" if name in owners else "hookline itself"
             raise PluginError(None, f"its command {name!r} is already a command of {owner}")
         command = App(name=name)
         command.default(function)

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from hookline.errors import HooklineError, did_you_mean
-from hookline.plugin_manager.discovery import PluginLoader
 from hookline.plugin_manager.listing import PluginListing, list_plugins
+from hookline.plugin_manager.loading import PluginLoader
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.settings import read_settings
 from hookline_hookspecs.errors import error_message

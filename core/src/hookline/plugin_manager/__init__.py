@@ -1,4 +1,4 @@
-"""The plugin manager, and how installed plugins are discovered and configured.
+"""The plugin manager, and how plugins are found and configured.
 
 `open_plugins` makes a manager with the plugins that pyproject.toml and the environment enable:
 
@@ -7,7 +7,7 @@
 """
 
 from hookline.errors import ConfigError, HooklineError, OrderError, PluginError
-from hookline.plugin_manager.discovery import load_plugins, open_plugins
+from hookline.plugin_manager.loading import load_plugins, open_plugins
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.settings import read_settings
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from hookline.plugin_manager.discovery import PluginRecord
 from hookline.plugin_manager.faults import FaultLedger
+from hookline.plugin_manager.loading import PluginRecord
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.timing import PluginTimer
 from hookline_hookspecs.redaction import redact
@@ -33,6 +33,8 @@ class PluginListing:
     name: str
     distribution: str
     version: str
+    origin: str
+    """Its distribution and version; for a plugin of the project its module or file, and the setting that names it."""
     state: str
     """`active`, `disabled`, `failed` or `quarantined`."""
     reason: str
@@ -59,8 +61,9 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
     quarantined = manager.faults.quarantined.get(record.name)
     return PluginListing(
         name=record.name,
-        distribution=record.installed.distribution,
-        version=record.installed.version,
+        distribution=record.found.distribution,
+        version=record.found.version,
+        origin=record.found.origin,
         state="quarantined" if quarantined else state,
         reason=quarantined or reason,
         events=list(dict.fromkeys(own.event.name for own in implementations)),

@@ -24,7 +24,7 @@ from hookline.plugin_manager.timing import PluginTimer
 from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule, TrainerHook
 
 if TYPE_CHECKING:
-    from hookline.plugin_manager.discovery import PluginRecord
+    from hookline.plugin_manager.loading import PluginRecord
 
 __all__ = ["Overrides", "PluginManager"]
 
@@ -58,8 +58,8 @@ class PluginManager(pluggy.PluginManager):
         super().__init__(PROJECT_NAME)
         self.rank: Final = rank
         self.faults: Final = FaultLedger()
-        self.installed: list[PluginRecord] = []
-        """The installed plugins, if they were loaded into this manager."""
+        self.records: list[PluginRecord] = []
+        """The plugins that were found, if they were loaded into this manager."""
         self._lock = threading.RLock()
         self._handler = handler = FaultHandler(self.faults, self._rebuild_emitters)
         self._background = Background(

@@ -12,7 +12,8 @@ import numpy as np
 
 from hookline.errors import ConfigError, ConfigFault, HooklineError, did_you_mean
 from hookline.plugin_manager.construction import make_plugin
-from hookline.plugin_manager.discovery import InstalledPlugin, installed_plugins, load_plugins
+from hookline.plugin_manager.discovery import FoundPlugin, find_plugins
+from hookline.plugin_manager.loading import load_plugins
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.rewards.errors import OnFailure, RewardError
@@ -142,7 +143,7 @@ def create_custom_verifier_pipeline(configs: Iterable[Mapping[str, Any] | TextVe
 def load_verifiers(manager: PluginManager, settings: Settings | None = None) -> None:
     """Register the installed verifiers that the settings enable. Other plugins are not imported."""
     settings = read_settings() if settings is None else settings
-    verifiers = [plugin for plugin in installed_plugins() if plugin.name.startswith(PREFIX)]
+    verifiers = [plugin for plugin in find_plugins(settings) if plugin.name.startswith(PREFIX)]
     names = {plugin.name for plugin in verifiers}
     # Settings of other plugins are checked by the run, which loads them.
     mentions = [(name, where) for name, where in settings.mentions if name.startswith(PREFIX)]
@@ -177,9 +178,9 @@ def make_verifier(config: Any, index: int, manager: PluginManager, settings: Set
         raise RewardError(f"{where}: plugin {plugin} cannot be used: {what}") from error
 
 
-def _find(kind: str, where: str, settings: Settings) -> InstalledPlugin:
+def _find(kind: str, where: str, settings: Settings) -> FoundPlugin:
     """The one enabled plugin of this type."""
-    installed = installed_plugins()
+    installed = find_plugins(settings)
     found = [plugin for plugin in installed if plugin.name == PREFIX + kind]
     found = found or [plugin for plugin in installed if plugin.name == kind]
     if not found:
@@ -195,7 +196,7 @@ def _find(kind: str, where: str, settings: Settings) -> InstalledPlugin:
     raise RewardError(f"{where}: plugin {found[0]} is disabled, {reasons[found[0]]}")
 
 
-def _not_installed(kind: str, installed: Sequence[InstalledPlugin]) -> str:
+def _not_installed(kind: str, installed: Sequence[FoundPlugin]) -> str:
     kinds = [plugin.name.removeprefix(PREFIX) for plugin in installed if plugin.name.startswith(PREFIX)]
     if not kinds:
         return f"no verifier is installed, so none of type {kind!r}: {HOW_TO_GET_VERIFIERS}"

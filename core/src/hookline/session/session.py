@@ -107,10 +107,11 @@ class Session:
 
     def _claim_folder(self, cleanup: ExitStack) -> None:
         config, run_dir = getattr(self.state, "config", {}), getattr(self.state, "run_dir", None)
-        installed = list_plugins(self.plugins, self.plugins.installed)
-        active = [own for own in installed if own.state == "active"]
-        config["plugins"] = {own.name: {"version": own.version, "options": own.options} for own in active}
-        config["disabled"] = sorted({own.name for own in installed if own.state == "disabled"} - {*config["plugins"]})
+        listed = zip(self.plugins.records, list_plugins(self.plugins, self.plugins.records), strict=True)
+        active = [(record.found, own) for record, own in listed if own.state == "active"]
+        config["plugins"] = {own.name: {**found.recorded, "options": own.options} for found, own in active}
+        disabled = {record.name for record in self.plugins.records if record.state == "disabled"}
+        config["disabled"] = sorted(disabled - {*config["plugins"]})
         if getattr(self.state, "host", None) is not None:
             config["host"] = self.state.host
         if run_dir is not None and self.plugins.rank == 0:
