@@ -60,7 +60,7 @@ FRAMEWORKS_INSIDE_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
     "hookline_evaluation": ("hookline.http.*", "hookline.training"),
     "hookline_status": ("hookline.http.*",),
-    "hookline_verifiers": ("hookline.rewards",),
+    "hookline_verifiers": ("hookline.rewards", "hookline.text_verifier"),
 }
 """What plugins may import of core. The others make do with the hookspecs."""
 

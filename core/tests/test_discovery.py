@@ -103,12 +103,13 @@ def test_strict_makes_a_broken_plugin_an_error(site: Site) -> None:
         ("class Plugin:\n    def __init__(self): raise OSError('no disk')", "cannot be constructed: OSError: no disk"),
         (
             "class Plugin:\n    @hookimpl\n    def on_epoch_ende(self): ...",
-            "cannot be used: plugin 'bad' implements 'on_epoch_ende', which is not an event (did you mean 'on_epoch_end'?)",
+            "cannot be used: plugin 'bad' implements 'on_epoch_ende', which is not an event in hookline-hookspecs 0.1.0 "
+            "(did you mean 'on_epoch_end'?)",
         ),
         (
             "class Plugin:\n    @hookimpl\n    def on_epoch_end(self, sate): ...",
             "cannot be used: plugin 'bad': on_epoch_end has an argument 'sate' that the event does not have "
-            "(did you mean 'state'?); the event is on_epoch_end(state)",
+            "in hookline-hookspecs 0.1.0 (did you mean 'state'?); the event is on_epoch_end(state)",
         ),
         (
             "@dataclass\nclass Options: ...\nclass Plugin:\n    def __init__(self, options: Options, path): ...",
@@ -149,16 +150,6 @@ def test_a_plugin_with_a_fault_says_what_it_is_and_leaves_nothing_behind(site: S
     assert good.state == "active"
     assert [name for name, _ in manager.list_name_plugin()] == ["good"]
     assert not manager.hook.on_epoch_start.get_hookimpls()
-
-
-def test_a_plugin_built_for_other_hookspecs_is_left_out(site: Site) -> None:
-    module = site.install("future", OBSERVER, requires=["pluggy", "Hookline_Hookspecs>=7,<8"], version="3.0")
-    _, (record,) = site.load()
-    assert record.reason == (
-        "cannot be used: it was built for hookline-hookspecs<8,>=7, but 0.1.0 is installed: "
-        "upgrade test-future or hookline-hookspecs"
-    )
-    assert module not in sys.modules
 
 
 def test_two_plugins_of_one_name_are_an_error_before_either_is_imported(site: Site) -> None:
@@ -212,7 +203,7 @@ def test_a_distribution_that_does_not_bring_the_plugin_is_a_fault(site: Site) ->
         ("[hookline]\nbroken\n", "the metadata in {} cannot be read: TypeError"),
         ("[hookline]\n\xff = x\n", "the metadata in {} cannot be read: UnicodeDecodeError"),
         ("[hookline]\nbroken = no reference!\n", "cannot be imported: ValueError"),
-        (None, "the metadata in {} cannot be read: MetadataNotFound"),
+        (None, "the metadata in {} cannot be read: FileNotFoundError: there is no METADATA in it"),
     ],
 )
 def test_a_distribution_whose_metadata_is_damaged_hides_no_other(site: Site, damage: str | None, reason: str) -> None:

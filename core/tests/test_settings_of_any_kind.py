@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.plugin_manager import ConfigError, read_settings
-from hookline.plugin_manager.settings import ENVIRONMENT, Schema, Settings, _add_table
+from hookline.plugin_manager.settings import ENVIRONMENT, Settings, _add_table
+from hookline.plugin_manager.settings import KEYS as KEYS_OF_SETTINGS
+from hookline.plugin_manager.settings_schema import Schema
 
 if TYPE_CHECKING:
     from conftest import Site
@@ -65,6 +67,10 @@ TABLES = st.recursive(
     max_leaves=10,
 )
 KEYS = st.sampled_from(sorted(Schema.model_fields))
+
+
+def test_every_key_of_the_schema_is_read() -> None:
+    assert sorted(KEYS_OF_SETTINGS) == sorted(Schema.model_fields)
 
 
 @given(TABLES | st.dictionaries(KEYS | st.text(max_size=5), TABLES | st.dictionaries(st.text(max_size=5), TABLES)))

@@ -10,14 +10,11 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
-
 from hookline.errors import ConfigError, ConfigFault, PluginError, did_you_mean
 from hookline.plugin_manager.faults import ErrorPolicy
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, is_redacted
-from hookline.pydantic_faults import declared_secrets, field_names, validation_faults
+from hookline.pydantic_faults import declared_secrets, field_names, is_pydantic_model, validation_faults
 from hookline_hookspecs import PROJECT_NAME, At, Cycle, Every, Schedule
 from hookline_hookspecs.redaction import redact, remember_secrets
 
@@ -95,13 +92,31 @@ class Blueprint:
                 ConfigFault(settings.option_origin(self.name, [key]), f"plugin {self.name!r} takes no options")
                 for key in values
             ]
+        faults = self._validate(values, settings)
+        lost = [key for key, before in recorded.items() if is_redacted(before) and key in known and key not in values]
+        if not faults and lost:
+            faults = self._secrets_to_give_again(lost, recorded)
+        return faults
+
+    def _validate(self, values: dict[str, Any], settings: Settings) -> list[ConfigFault]:
+        if not values and _has_defaults(self.options_model):
+            get_type_hints(self.options_model)  # an unknown type is an error now, not when an option is set
+            self.options = self.options_model()
+            return []
+        from pydantic import TypeAdapter, ValidationError  # slow to import, and most plugins have nothing to validate
+
         try:
             self.options = TypeAdapter(self.options_model).validate_python(values, extra="forbid")
-            remember_secrets(self.options)
         except ValidationError as error:
             return validation_faults(
                 error, self.options_model, lambda path: settings.option_origin(self.name, path or ["options"])
             )
+        remember_secrets(self.options)
+        return []
+
+    def _secrets_to_give_again(self, keys: Sequence[str], recorded: Mapping[str, Any]) -> list[ConfigFault]:
+        from pydantic_core import to_jsonable_python
+
         now = redact(to_jsonable_python(self.options, fallback=repr))
         return [
             ConfigFault(
@@ -109,8 +124,8 @@ class Blueprint:
                 "contains a secret, which is not saved with the run. Set it again to resume: "
                 f"-o {self.name}.{key}=..., the environment or the config file",
             )
-            for key, before in recorded.items()
-            if is_redacted(before) and key not in values and key in known and now.get(key) != before
+            for key in keys
+            if now.get(key) != recorded[key]
         ]
 
     def overrides_in(self, settings: Settings) -> dict[str, Any]:
@@ -208,7 +223,15 @@ def _type_hints(name: str, target: Any, constructor: Any) -> Mapping[str, Any]:
 
 
 def _is_model(hint: Any) -> bool:
-    return isinstance(hint, type) and (issubclass(hint, BaseModel) or dataclasses.is_dataclass(hint))
+    return is_pydantic_model(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
+
+
+def _has_defaults(model: Any) -> bool:
+    """Whether a model is a dataclass that can be made without arguments."""
+    if not dataclasses.is_dataclass(model) or is_pydantic_model(model):
+        return False
+    missing = dataclasses.MISSING
+    return not any(own.init and own.default is missing is own.default_factory for own in dataclasses.fields(model))
 
 
 def _model_of(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Any:
@@ -223,7 +246,7 @@ def _model_of(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any])
         else:
             default = partial(lambda value: value, parameter.default)  # a dataclass takes no list as a default
             fields.append((parameter.name, hint, dataclasses.field(default_factory=default)))
-    namespace = {"__pydantic_config__": ConfigDict(arbitrary_types_allowed=True)}
+    namespace = {"__pydantic_config__": {"arbitrary_types_allowed": True}}
     return dataclasses.make_dataclass("Parameters", fields, kw_only=True, namespace=namespace)
 
 

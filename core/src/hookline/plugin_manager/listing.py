@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
@@ -17,6 +15,7 @@ from hookline.plugin_manager.faults import FaultLedger
 from hookline.plugin_manager.loading import PluginRecord
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.timing import PluginTimer
+from hookline.pydantic_faults import is_pydantic_model
 from hookline_hookspecs.redaction import redact
 
 __all__ = ["PluginListing", "list_plugins", "print_summary"]
@@ -39,6 +38,7 @@ class PluginListing:
     """`active`, `disabled`, `failed` or `quarantined`."""
     reason: str
     """Why it is not active."""
+    summary: str
     events: list[str]
     """The events that it implements; empty for a plugin that is not imported."""
     schedules: dict[str, str]
@@ -56,6 +56,8 @@ def list_plugins(manager: PluginManager, records: Iterable[PluginRecord]) -> lis
 
 
 def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
+    from pydantic_core import to_jsonable_python
+
     state, reason = record.state, record.reason
     implementations = manager.implementations_of(record.name) if state == "active" else []
     quarantined = manager.faults.quarantined.get(record.name)
@@ -66,6 +68,7 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
         origin=record.found.origin,
         state="quarantined" if quarantined else state,
         reason=quarantined or reason,
+        summary=record.summary,
         events=list(dict.fromkeys(own.event.name for own in implementations)),
         schedules={own.event.name: str(own.schedule) for own in implementations if own.schedule is not None},
         after=list(record.constraints.after),
@@ -77,8 +80,8 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
 
 def _as_dictionary(options: Any) -> dict[str, Any]:
     """Options by name. Secrets keep their pydantic types, so that `redact` recognises them."""
-    if isinstance(options, BaseModel):
-        return options.model_dump()
+    if is_pydantic_model(type(options)):
+        return dict(options.model_dump())
     return dataclasses.asdict(options) if dataclasses.is_dataclass(options) and not isinstance(options, type) else {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal
-
-from packaging.utils import canonicalize_name
 
 from hookline.errors import (
     ConfigError,
@@ -21,12 +20,13 @@ from hookline.errors import (
     did_you_mean,
 )
 from hookline.importing import NotFoundError
+from hookline.plugin_manager.compatibility import MissingInHookspecsError
 from hookline.plugin_manager.construction import Blueprint
 from hookline.plugin_manager.discovery import FoundPlugin, ProjectPlugin, find_plugins, is_bridge
 from hookline.plugin_manager.faults import Interruption
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.ordering import Constraints, constraints_of, sort_by_constraints
-from hookline.plugin_manager.settings import Settings, read_settings
+from hookline.plugin_manager.settings import Settings, normalized, read_settings
 from hookline_hookspecs.errors import describe_error, error_message
 from hookline_hookspecs.redaction import remember_secrets
 
@@ -44,6 +44,8 @@ class PluginRecord:
     reason: str = ""
     """Why it is not active."""
     error: BaseException | None = None
+    summary: str = ""
+    """What it does, in a sentence: the first of its docstring, or of its distribution if it is not imported."""
     constraints: Constraints = field(default_factory=Constraints)
     options: Any = None
     """Its validated options, an instance of the model that it declares."""
@@ -57,6 +59,8 @@ class PluginRecord:
     def fail(self, what: str, error: BaseException) -> None:
         self.state, self.error = "failed", error
         self.reason = f"{what}: {error_message(error) if isinstance(error, HooklineError) else describe_error(error)}"
+        if isinstance(error, MissingInHookspecsError) and self.found.built_for is not None:
+            self.reason += f". {self.found.built_for}"
 
     @contextmanager
     def fails_on_error(self, what: str) -> Iterator[None]:
@@ -101,6 +105,11 @@ def load_plugins(
     loader.raise_faults()
     for record in loader.failed():
         logger.error("plugin %s %s; it is left out", record.found, record.reason)
+    for record in loader.records:
+        if record.state == "active" and record.found.built_for is not None:
+            logger.warning(
+                "plugin %s is used, since all that it implements is there, but %s", record.found, record.found.built_for
+            )
     return loader.records
 
 
@@ -113,7 +122,8 @@ class PluginLoader:
     def __init__(self, manager: PluginManager, settings: Settings, found: Sequence[FoundPlugin] | None = None) -> None:
         self.manager = manager
         self.settings = settings
-        self.records = [PluginRecord(plugin) for plugin in (find_plugins(settings) if found is None else found)]
+        found = find_plugins(settings) if found is None else found
+        self.records = [PluginRecord(plugin, summary=plugin.summary) for plugin in found]
         self.faults: list[ConfigFault] = list(settings.faults)
         self.order_error: OrderError | None = None
         self._blueprints: dict[str, Blueprint] = {}
@@ -181,7 +191,7 @@ class PluginLoader:
                 continue
             if not origins:
                 problem = f"no installed plugin is called {name!r}{did_you_mean(name, self._names)}"
-            elif at and canonicalize_name(distribution) not in map(canonicalize_name, origins):
+            elif at and normalized(distribution) not in map(normalized, origins):
                 problem = f"plugin {name!r} comes from {' and '.join(origins)}, not from {distribution!r}"
             else:
                 continue
@@ -203,7 +213,9 @@ class PluginLoader:
 
     def _import(self, record: PluginRecord) -> None:
         try:
-            self._blueprints[record.name] = Blueprint.of(record.name, record.found.load())
+            target = record.found.load()
+            record.summary = (inspect.getdoc(target) or "").partition("\n")[0] or record.summary
+            self._blueprints[record.name] = Blueprint.of(record.name, target)
         except NotFoundError as error:
             if not isinstance(record.found, ProjectPlugin):
                 raise
@@ -228,9 +240,9 @@ class PluginLoader:
             self._fail_by_config([record], faults)
 
     def _check_required(self) -> None:
-        records = {canonicalize_name(record.name): record for record in self.records}
+        records = {normalized(record.name): record for record in self.records}
         for requirement, where in self.settings.required:
-            record = records.get(canonicalize_name(requirement.name))
+            record = records.get(normalized(requirement.name))
             if record is None:
                 hint = did_you_mean(requirement.name, self._names)
                 problem = f"plugin {requirement.name!r} is required, but not installed{hint}"

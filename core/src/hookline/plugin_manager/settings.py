@@ -21,24 +21,21 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-from pydantic import BaseModel, Field, ValidationError
+from typing import TYPE_CHECKING, Any, Final
 
 from hookline.errors import ConfigFault, did_you_mean
 from hookline.importing import Reference
-from hookline.pydantic_faults import validation_faults
 from hookline_hookspecs.redaction import REDACTED, redact
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
     from hookline.run_file import RunFile
 
-__all__ = ["ProjectEntry", "Settings", "is_redacted", "parse_value", "read_settings"]
+__all__ = ["ProjectEntry", "Settings", "is_redacted", "normalized", "parse_value", "read_settings"]
 
 ENVIRONMENT: Final = {
     "HOOKLINE_DISABLE": "disable",
@@ -49,24 +46,15 @@ ENVIRONMENT: Final = {
     "HOOKLINE_OPTIONS": "plugins",
 }
 
+KEYS: Final = (
+    "disable", "allow", "load", "hooks", "required", "strict", "background_capacity", "drain_seconds", "plugins",
+)  # fmt: skip
+"""The keys of `[tool.hookline]`."""
+
 DEEPEST: Final = 32
 TOO_DEEP: Final = f"is nested more than {DEEPEST} levels deep"
 LONGEST_PATH: Final = 200
 """Characters of a `-o` argument that are shown in a fault."""
-
-
-class Schema(BaseModel):
-    """The keys of `[tool.hookline]`."""
-
-    disable: list[str] = []
-    allow: list[str] | None = None
-    load: list[str] = []
-    hooks: list[dict[str, Any]] = []
-    required: list[str] = []
-    strict: bool | None = None
-    background_capacity: Annotated[int, Field(ge=1)] | None = None
-    drain_seconds: Annotated[float, Field(ge=0)] | None = None
-    plugins: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -114,27 +102,23 @@ class Settings:
         first, *rest = map(str, path)
         return ".".join([self.origins.get((plugin, first), f"[tool.hookline.plugins.{plugin}] {first}"), *rest])
 
-    def add_layer(self, layer: Schema, where: Mapping[str, str], folder: Path) -> None:
+    def add_layer(self, layer: Mapping[str, Any], where: Mapping[str, str], folder: Path) -> None:
         """Merge one source; `where` names the source of each key, and paths are relative to `folder`."""
-        for text in layer.load:
+        for text in layer.get("load", ()):
             self.load(text, where["load"], folder)
-        for number, hook in enumerate(layer.hooks):
+        for number, hook in enumerate(layer.get("hooks", ())):
             self._add_hook(hook, f"{where['hooks']}[{number}]", folder)
-        for name in layer.disable:
+        for name in layer.get("disable", ()):
             self.disable(name, where["disable"])
-        if layer.allow is not None:
-            self.allowed = dict.fromkeys(map(_selector, layer.allow), where["allow"])
-            self.mentions += [(name, where["allow"]) for name in layer.allow]
-        for text in layer.required:
-            try:
-                self.required.append((Requirement(text), where["required"]))
-            except InvalidRequirement:
-                problem = f"{text!r} is not a plugin name with an optional version, such as 'checkpoint>=1'"
-                self.faults.append(ConfigFault(where["required"], problem))
-        self.strict = self.strict if layer.strict is None else layer.strict
-        self.background_capacity = layer.background_capacity or self.background_capacity
-        self.drain_seconds = self.drain_seconds if layer.drain_seconds is None else layer.drain_seconds
-        for plugin, options in layer.plugins.items():
+        if layer.get("allow") is not None:
+            self.allowed = dict.fromkeys(map(_selector, layer["allow"]), where["allow"])
+            self.mentions += [(name, where["allow"]) for name in layer["allow"]]
+        for text in layer.get("required", ()):
+            self._require(text, where["required"])
+        for key in ("strict", "background_capacity", "drain_seconds"):
+            if layer.get(key) is not None:
+                setattr(self, key, layer[key])
+        for plugin, options in layer.get("plugins", {}).items():
             self.mentions.append((plugin, f"{where['plugins']}.{plugin}"))
             for key, value in options.items():
                 self.set_option(plugin, key, value, f"{where['plugins']}.{plugin}.{key}")
@@ -168,6 +152,15 @@ class Settings:
             for key, value in table.items():
                 if key not in ("use", "name"):
                     self.set_option(entry.name, key, value, f"{where}.{key}")
+
+    def _require(self, text: str, where: str) -> None:
+        from packaging.requirements import InvalidRequirement, Requirement
+
+        try:
+            self.required.append((Requirement(text), where))
+        except InvalidRequirement:
+            problem = f"{text!r} is not a plugin name with an optional version, such as 'checkpoint>=1'"
+            self.faults.append(ConfigFault(where, problem))
 
     def disable(self, name: str, where: str) -> None:
         own = _selector(name)
@@ -277,10 +270,15 @@ def is_redacted(value: Any) -> bool:
     return isinstance(value, str) and REDACTED in value
 
 
+def normalized(name: str) -> str:
+    """The name of a distribution as packaging tools compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def _selector(text: str) -> str:
     """`name`, or `name@distribution` with the distribution's name normalised."""
     name, at, distribution = text.partition("@")
-    return f"{name}@{canonicalize_name(distribution)}" if at else name
+    return f"{name}@{normalized(distribution)}" if at else name
 
 
 def _covers(selector: str, other: str) -> bool:
@@ -344,12 +342,18 @@ def _add_table(settings: Settings, table: Any, prefix: str, folder: Path) -> Non
         problem = "in hookline.toml the keys are at the top level, not under [tool.hookline]"
         settings.faults.append(ConfigFault(f"{prefix}tool", problem))
         return
-    try:
-        layer = Schema.model_validate(table, extra="forbid")
-    except ValidationError as error:
-        settings.faults += validation_faults(error, Schema, lambda path: prefix + ".".join(map(str, path)))
-        return
-    settings.add_layer(layer, {key: prefix + key for key in Schema.model_fields}, folder)
+    settings.add_layer(
+        _read_table(table, settings, lambda key: prefix + key), {key: prefix + key for key in KEYS}, folder
+    )
+
+
+def _read_table(table: Any, settings: Settings, locate: Callable[[str], str]) -> Mapping[str, Any]:
+    """The validated settings in a table; none if it has faults, which are added to the settings."""
+    from hookline.plugin_manager.settings_schema import read_table  # imports pydantic
+
+    layer, faults = read_table(table)
+    settings.faults += [ConfigFault(locate(fault.where), fault.problem) for fault in faults]
+    return layer
 
 
 def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -360,12 +364,10 @@ def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
         if key == "plugins":
             _add_options_variable(settings, variable, text)
             continue
-        value: Any = text if key == "strict" else [name.strip() for name in text.split(",") if name.strip()]
-        try:
-            layer = Schema.model_validate({key: value})
-        except ValidationError as error:
-            settings.faults += [ConfigFault(variable, fault.problem) for fault in validation_faults(error, Schema)]
-            continue
+        if key == "strict":
+            layer = _read_table({key: text}, settings, lambda _: "HOOKLINE_STRICT")
+        else:
+            layer = {key: [name.strip() for name in text.split(",") if name.strip()]}
         settings.add_layer(layer, {key: variable}, Path.cwd())
     for variable in environ:
         if variable.startswith("HOOKLINE_") and variable not in ENVIRONMENT:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,7 +17,6 @@ from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.rewards.errors import OnFailure, RewardError
 from hookline.rewards.features import FeatureTable
-from hookline.rewards.phrases import PhraseList
 from hookline.rewards.verification import (
     HOW_TO_GET_VERIFIERS,
     RESULTS,
@@ -27,11 +25,11 @@ from hookline.rewards.verification import (
     combine_reports,
     verify_batch,
 )
-from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport, hookimpl
+from hookline.text_verifier import TextVerifier
+from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport
 from hookline_hookspecs.errors import describe_error
 
 __all__ = [
-    "TextVerifier",
     "VerifierPipeline",
     "create_custom_verifier_pipeline",
     "create_default_verifier_pipeline",
@@ -44,34 +42,6 @@ logger = logging.getLogger("hookline.rewards")
 
 PREFIX: Final = "verify-"
 """The entry point of a verifier is called `verify-<type>`."""
-
-
-class TextVerifier(ABC):
-    """Base class of verifiers. A verifier is a plugin: register it, or give it an entry point `verify-<type>`.
-
-    `name` labels its reports and defaults to the name of the class. `weight` is its weight in the combined score. Its
-    FAIL is a FAIL of the whole pipeline, unless its weight is 0.
-    """
-
-    name: str = ""
-    phrase_lists: Sequence[PhraseList] = ()
-    """Phrases that the verifier counts with `batch.features`."""
-    weight: float = 1.0
-
-    @abstractmethod
-    def verify(self, prompt: str, response: str) -> VerificationReport:
-        """Judge one response."""
-
-    @hookimpl
-    def verify_episodes(self, batch: EpisodeBatch) -> Mapping[str, Sequence[VerificationReport | None]]:
-        name = self.name or type(self).__name__
-        reports = []
-        for index, episode in enumerate(batch):
-            try:
-                reports.append(self.verify(episode.prompt, episode.response))
-            except Exception as error:
-                raise RewardError(f"verifier {name!r} failed on episode {index}: {describe_error(error)}") from error
-        return {name: reports}
 
 
 class VerifierPipeline:

@@ -10,7 +10,6 @@ from string import Template
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from hookline.errors import HooklineError
 
@@ -42,11 +41,10 @@ def new_plugin(name: str, /, *, folder: Annotated[Path | None, Parameter(name="-
         "class_name": "".join(part.capitalize() for part in plain.split("-")),
     }
     _write(resources.files(__package__) / "template", target, names)
-    console = Console(highlight=False)
-    console.print(f"Wrote {target}. Next:", markup=False, soft_wrap=True)
-    console.print(f"  pip install -e '{target}[test]'", markup=False, soft_wrap=True)
-    console.print(f"  pytest {target}", markup=False, soft_wrap=True)
-    console.print("  hookline plugins", markup=False, soft_wrap=True)
+    print(f"Wrote {target}. Next:")
+    print(f"  pip install -e '{target}[test]'")
+    print(f"  pytest {target}")
+    print("  hookline plugins")
 
 
 def _write(source: Traversable, target: Path, names: dict[str, str]) -> None:
