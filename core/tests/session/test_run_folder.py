@@ -37,6 +37,7 @@ def test_the_folder_says_what_the_run_was_told_but_for_secrets(tmp_path: Path) -
         pass
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "status" in written.pop("disabled")
+    assert "hookline" in written.pop("packages")
     assert written == {
         "learning_rate": 0.1,
         "service": {"api_key": "********", "url": "https://********@host/"},

@@ -15,6 +15,7 @@ import hookline
 from hookline.cli.columns import aligned, print_lines
 from hookline.cli.export_command import export
 from hookline.cli.hooks_command import hooks
+from hookline.cli.lock_command import lock
 from hookline.cli.new_plugin import new_plugin
 from hookline.cli.plugins_command import plugins
 from hookline.cli.train_command import train
@@ -35,6 +36,7 @@ OWN_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "export": export,
     "plugins": plugins,
     "hooks": hooks,
+    "lock": lock,
     "new-plugin": new_plugin,
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
@@ -82,8 +83,25 @@ def open_plugins(*, rank: int = 0, settings: Settings | None = None) -> PluginMa
     manager = PluginManager(
         rank=rank, background_capacity=settings.background_capacity, drain_seconds=settings.drain_seconds
     )
-    load_plugins(manager, settings)
+    check_lock(load_plugins(manager, settings), settings, rank)
     return manager
+
+
+def check_lock(records: Sequence[PluginRecord], settings: Settings, rank: int) -> None:
+    """Warn if what takes part differs from `hookline.lock`; with `strict = true`, raise."""
+    from hookline.plugin_manager.lock_file import differences, find_lock
+
+    path = find_lock(Path.cwd())
+    found = [] if path is None else differences(path, records)
+    if found and settings.strict:
+        listing = "\n".join(f"  {difference}" for difference in found)
+        raise PluginError(
+            None,
+            f"what takes part in this run differs from {path}, and strict = true:\n{listing}\n"
+            "Install what is locked, or lock what is installed by `hookline lock`",
+        )
+    for difference in found if rank == 0 else ():
+        logger.warning("%s: %s", path, difference)
 
 
 def load_plugins(

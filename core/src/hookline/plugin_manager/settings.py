@@ -86,6 +86,8 @@ class Settings:
     """Options by plugin and key."""
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
     """The source of each option, by plugin and key."""
+    folder: Path | None = None
+    """The folder of the config file; None if there is none."""
     strict: bool = False
     background_capacity: int = 256
     drain_seconds: float = 5.0
@@ -245,6 +247,7 @@ def read_settings(
     """
     settings = Settings()
     for path, table, prefix in _find_config(folder or Path.cwd(), settings.faults):
+        settings.folder = path.parent
         _add_table(settings, table, f"{_shown(path)}: {prefix}", path.parent)
     if run_file is not None:
         _add_table(settings, run_file.settings, run_file.config.where, run_file.config.folder)
