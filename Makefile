@@ -36,8 +36,9 @@ format: $(VENV)/.installed ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed ## Write docs/events.md anew from the hookspecs
+docs: $(VENV)/.installed ## Write docs/events.md and docs/plugins.md anew
 	$(BIN)/hookline hooks --markdown > docs/events.md
+	$(BIN)/hookline plugins --available --markdown > docs/plugins.md
 
 bench: $(VENV)/.installed ## Measure the promises of the design, and write benchmarks/RESULTS.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt

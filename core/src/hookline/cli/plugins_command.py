@@ -28,6 +28,8 @@ def plugins(
     *,
     hook: str | None = None,
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), negative="")] = False,
+    available: Annotated[bool, Parameter(negative="")] = False,
+    markdown: Annotated[bool, Parameter(negative="")] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     plugin: Annotated[tuple[str, ...], Parameter(name="-p", negative="")] = (),
     option: Annotated[tuple[str, ...], Parameter(name="-o", negative="")] = (),
@@ -40,6 +42,10 @@ def plugins(
         Only plugins that implement this event, in the order in which they are called.
     verbose
         Show where each comes from, its events, order and options.
+    available
+        Show the directory of plugins that can be installed instead.
+    markdown
+        Print the directory as Markdown.
     as_json
         Print JSON.
     plugin
@@ -47,6 +53,9 @@ def plugins(
     option
         Set an option (`-o PLUGIN.KEY=VALUE`), as for a run.
     """
+    if available:
+        _print_directory(markdown=markdown, as_json=as_json)
+        return
     manager = PluginManager()
     if hook is not None and hook not in manager.events:
         raise HooklineError(f"there is no event {hook!r}{did_you_mean(hook, manager.events)}")
@@ -64,6 +73,17 @@ def plugins(
         _print_lines(records, problems)
     if problems:
         sys.exit(1)
+
+
+def _print_directory(*, markdown: bool, as_json: bool) -> None:
+    from hookline.cli.plugin_directory import available_plugins, directory_as_markdown, directory_rows
+
+    if markdown:
+        print(directory_as_markdown())
+    elif as_json:
+        print(json.dumps([entry._asdict() for entry in available_plugins()], indent=2))
+    else:
+        print_lines(aligned([("install", "kind", "installed", "what it does"), *directory_rows()]))
 
 
 def _in_call_order(manager: PluginManager, event: str, records: Sequence[PluginRecord]) -> list[PluginRecord]:
