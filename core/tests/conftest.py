@@ -37,7 +37,7 @@ class Site:
         *,
         distribution: str | None = None,
         version: str = "1.0",
-        requires: Sequence[str] = ("hookline-hookspecs>=0.1,<0.2",),
+        requires: Sequence[str] = ("hookline-hookspecs>=0.1",),
         target: str = "Plugin",
     ) -> str:
         """Install a distribution with one plugin; returns the name of its module."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hookline_hookspecs
 from hookline.plugin_manager import ConfigError, OrderError, PluginError, read_settings
 from hookline_hookspecs import TrainerState
 
@@ -103,13 +104,13 @@ def test_strict_makes_a_broken_plugin_an_error(site: Site) -> None:
         ("class Plugin:\n    def __init__(self): raise OSError('no disk')", "cannot be constructed: OSError: no disk"),
         (
             "class Plugin:\n    @hookimpl\n    def on_epoch_ende(self): ...",
-            "cannot be used: plugin 'bad' implements 'on_epoch_ende', which is not an event in hookline-hookspecs 0.1.0 "
+            "cannot be used: plugin 'bad' implements 'on_epoch_ende', which is not an event in hookline-hookspecs {now} "
             "(did you mean 'on_epoch_end'?)",
         ),
         (
             "class Plugin:\n    @hookimpl\n    def on_epoch_end(self, sate): ...",
             "cannot be used: plugin 'bad': on_epoch_end has an argument 'sate' that the event does not have "
-            "in hookline-hookspecs 0.1.0 (did you mean 'state'?); the event is on_epoch_end(state)",
+            "in hookline-hookspecs {now} (did you mean 'state'?); the event is on_epoch_end(state)",
         ),
         (
             "@dataclass\nclass Options: ...\nclass Plugin:\n    def __init__(self, options: Options, path): ...",
@@ -146,7 +147,7 @@ def test_a_plugin_with_a_fault_says_what_it_is_and_leaves_nothing_behind(site: S
     site.install("bad", source)
     site.install("good", OBSERVER)
     manager, (record, good) = site.load()
-    assert (record.state, record.reason) == ("failed", reason)
+    assert (record.state, record.reason) == ("failed", reason.replace("{now}", hookline_hookspecs.__version__))
     assert good.state == "active"
     assert [name for name, _ in manager.list_name_plugin()] == ["good"]
     assert not manager.hook.on_epoch_start.get_hookimpls()

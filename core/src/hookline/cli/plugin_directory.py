@@ -51,8 +51,8 @@ def directory_as_markdown() -> str:
         "# Directory of plugins",
         "",
         "What can be installed. `hookline plugins --available` shows the same in a terminal, with what is installed.",
-        "This page is generated from [plugins.toml](plugins.toml) by `make docs`; add yours there. `hookline new-plugin`",
-        "writes a new one.",
+        "This page is generated from [plugins.toml](plugins.toml) by `make docs`; add yours there.",
+        "`hookline new-plugin` writes a new one.",
     ]
     for kind, entries in itertools.groupby(available_plugins(), key=lambda entry: entry.kind):
         lines += ["", f"## {HEADINGS[kind]}", "", "| install | turned on and off as | what it does |", "|---|---|---|"]
