@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from hookline.plugin_manager import ConfigError, OrderError, PluginError, read_settings
 from hookline.plugin_manager.listing import list_plugins
+from hookline.plugin_manager.settings import Settings, _add_table
 from hookline.run_file import read_run_file
 from hookline.session import open_session
 from hookline_hookspecs import HookContext, Rollout, TrainerState
@@ -369,3 +372,15 @@ def test_a_resumed_run_loads_what_it_began_with_or_says_why_not(
     site.install("loss-guard", GUARD.replace("LossGuard", "Plugin"))  # packaged since
     manager, (record,) = resumed()
     assert (record.found.distribution, manager.get_plugin("loss-guard").patience) == ("test-loss-guard", 5)
+
+
+def test_the_settings_of_the_page_are_settings() -> None:
+    page = Path(__file__).parents[2] / "docs" / "project-plugins.md"
+    blocks = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 2
+    settings = Settings()
+    for block in blocks:
+        _add_table(settings, tomllib.loads(block)["tool"]["hookline"], "page: tool.hookline.", Path("/project"))
+    assert settings.faults == []
+    assert [entry.name for entry in settings.loaded] == ["nan-guard", "reward-guard", "health-hook", "quick-evaluation"]
+    assert settings.options["quick-evaluation"] == {"frequency": 10, "n_examples": 8}
