@@ -8,7 +8,7 @@ DISTRIBUTIONS := hookspecs core plugins/metrics plugins/checkpoint plugins/evalu
 	bridges/lightning bridges/sb3 bridges/transformers
 EXAMPLES := examples/third_party_plugin
 
-.PHONY: help demo test check format dist bench docs clean
+.PHONY: help demo test check format dist bench docs release clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -36,8 +36,9 @@ format: $(VENV)/.installed ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed ## Write docs/events.md anew from the hookspecs
+docs: $(VENV)/.installed ## Write docs/events.md and docs/plugins.md anew
 	$(BIN)/hookline hooks --markdown > docs/events.md
+	$(BIN)/hookline plugins --available --markdown > docs/plugins.md
 
 bench: $(VENV)/.installed ## Measure the promises of the design, and write benchmarks/RESULTS.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
@@ -45,6 +46,9 @@ bench: $(VENV)/.installed ## Measure the promises of the design, and write bench
 
 dist: $(VENV)/.installed ## Build every wheel and try them in an empty environment
 	$(BIN)/python tests/try_wheels.py $(DISTRIBUTIONS)
+
+release: $(VENV)/.installed ## Give all distributions a version and date the changelog: make release VERSION=0.2.0
+	$(BIN)/python tools/release.py "$(VERSION)"
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) dist

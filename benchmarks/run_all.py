@@ -15,7 +15,18 @@ from typing import Any, Final
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "RESULTS.md"
 KEPT: Final = HERE.parent / "build" / "benchmarks"
-SCRIPTS: Final = ("dispatch", "rollout", "sampling", "rewards", "checkpoint", "metrics", "status", "bridges", "ppo")
+SCRIPTS: Final = (
+    "dispatch",
+    "startup",
+    "rollout",
+    "sampling",
+    "rewards",
+    "checkpoint",
+    "metrics",
+    "status",
+    "bridges",
+    "ppo",
+)
 MACHINE: Final = ("processor", "cores", "system", "python")
 
 

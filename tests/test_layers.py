@@ -32,7 +32,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "http": (),
     "policies": (),
     "session": (PLUGIN_MANAGER,),
-    "testing": (PLUGIN_MANAGER, "policies", "rollout"),
+    "testing": (PLUGIN_MANAGER, "policies", "rewards", "rollout"),
     "hooks": (PLUGIN_MANAGER, "rollout"),
     "rewards": (PLUGIN_MANAGER, "http"),
     "rollout": (PLUGIN_MANAGER, "hooks", "policies", "session"),
@@ -46,7 +46,7 @@ BY_PUBLIC_NAMES = {("training", "rewards"), ("training", "rollout")}
 
 FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
     "torch": ("training/*", "policies/*_torch.py", "rollout/engines/transformers_engine.py", "testing/tiny_models.py"),
-    "jax": ("rollout/*", "policies/*_jax.py", "testing/engine.py"),
+    "jax": ("rollout/*", "policies/*_jax.py", "testing/engine.py", "testing/environments.py"),
     "mlx": ("rewards/*", "rollout/engines/mlx_engine.py"),
 }
 """Where in core a framework may be imported."""
@@ -60,7 +60,7 @@ FRAMEWORKS_INSIDE_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
     "hookline_evaluation": ("hookline.http.*", "hookline.training"),
     "hookline_status": ("hookline.http.*",),
-    "hookline_verifiers": ("hookline.rewards",),
+    "hookline_verifiers": ("hookline.rewards", "hookline.text_verifier"),
 }
 """What plugins may import of core. The others make do with the hookspecs."""
 

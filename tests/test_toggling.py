@@ -118,7 +118,9 @@ def test_toggling_a_plugin_changes_the_next_run_and_nothing_else(environment: En
 def test_a_third_partys_plugin_takes_part_by_being_installed(environment: Environment) -> None:
     environment.train("guarded")
     config = json.loads((environment.folder / "guarded" / "config.json").read_text())
-    assert config["plugins"]["nan-guard"] == {"version": "1.0.0", "options": {"patience": 3}}
+    recorded = config["plugins"]["nan-guard"]
+    assert (recorded["distribution"], recorded["version"]) == ("hookline-nan-guard", "1.0.0")
+    assert recorded["options"] == {"patience": 3}
     environment.run("pip", "uninstall", "--yes", "--quiet", "hookline-nan-guard")
     environment.train("unguarded")
     config = json.loads((environment.folder / "unguarded" / "config.json").read_text())

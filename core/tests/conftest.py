@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from hookline import PluginManager
-from hookline.plugin_manager.discovery import InstalledPlugin, PluginRecord, installed_plugins, load_plugins
+from hookline.plugin_manager.discovery import FoundPlugin, ProjectPlugin, find_plugins
+from hookline.plugin_manager.loading import PluginRecord, load_plugins
 from hookline.plugin_manager.settings import Settings, read_settings
 
 _numbers = itertools.count()
@@ -30,7 +31,7 @@ class Site:
         *,
         distribution: str | None = None,
         version: str = "1.0",
-        requires: Sequence[str] = ("hookline-hookspecs>=0.1,<0.2",),
+        requires: Sequence[str] = ("hookline-hookspecs>=0.1",),
         target: str = "Plugin",
     ) -> str:
         """Install a distribution with one plugin; returns the name of its module."""
@@ -48,13 +49,14 @@ class Site:
         self.names.add(name)
         return module
 
-    def installed(self) -> list[InstalledPlugin]:
+    def found(self, settings: Settings) -> list[FoundPlugin]:
         """What discovery finds here, without the plugins of the environment that the tests run in."""
-        return [plugin for plugin in installed_plugins() if plugin.name in self.names]
+        found = find_plugins(settings)
+        return [plugin for plugin in found if plugin.name in self.names or isinstance(plugin, ProjectPlugin)]
 
     def load(self, settings: Settings | None = None) -> tuple[PluginManager, list[PluginRecord]]:
-        manager = PluginManager()
-        return manager, load_plugins(manager, settings or read_settings(self.folder, environ={}), self.installed())
+        manager, settings = PluginManager(), settings or read_settings(self.folder, environ={})
+        return manager, load_plugins(manager, settings, self.found(settings))
 
 
 @pytest.fixture

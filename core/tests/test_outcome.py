@@ -13,7 +13,7 @@ pytest.importorskip("jax")
 
 from rich.console import Console
 
-from hookline.cli.train_command import print_outcome
+from hookline.cli.train_output import print_outcome
 from hookline.rollout import RolloutWorker, RolloutWorkerConfig
 from hookline_hookspecs import TrainerState
 

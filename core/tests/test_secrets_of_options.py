@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hookline.cli.app import main
-from hookline.cli.train_command import LogHandler
+from hookline.cli.train_output import LogHandler
 from hookline.plugin_manager import ConfigError, read_settings
 from hookline.plugin_manager.listing import list_plugins
 from hookline.plugin_manager.settings import Settings

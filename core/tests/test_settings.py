@@ -45,6 +45,9 @@ class Options(BaseModel):
 class Plugin:
     def __init__(self, options: Options):
         self.patience = options.patience
+
+    @hookimpl
+    def on_epoch_end(self): ...
 """
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from hookline.plugin_manager import ConfigError, read_settings
 from hookline.plugin_manager.settings import ENVIRONMENT, Settings, _add_table
+from hookline.plugin_manager.settings import KEYS as KEYS_OF_SETTINGS
+from hookline.plugin_manager.settings_schema import Schema
 
 if TYPE_CHECKING:
     from conftest import Site
@@ -64,13 +66,17 @@ TABLES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=10,
 )
-KEYS = st.sampled_from(["disable", "allow", "required", "strict", "plugins", "drain_seconds", "background_capacity"])
+KEYS = st.sampled_from(sorted(Schema.model_fields))
+
+
+def test_every_key_of_the_schema_is_read() -> None:
+    assert sorted(KEYS_OF_SETTINGS) == sorted(Schema.model_fields)
 
 
 @given(TABLES | st.dictionaries(KEYS | st.text(max_size=5), TABLES | st.dictionaries(st.text(max_size=5), TABLES)))
 def test_any_table_gives_settings_and_faults_that_name_a_key(table: Any) -> None:
     settings = Settings()
-    _add_table(settings, table, "hookline.toml: ")
+    _add_table(settings, table, "hookline.toml: ", Path())
     assert all(str(fault).startswith("hookline.toml: ") for fault in settings.faults)
 
 

@@ -70,7 +70,10 @@ class EmitError(HooklineError, TypeError):
     """An event was emitted with unknown or missing arguments."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` for the known name closest to `name`, or an empty string."""
-    matches = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.5)
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """` (did you mean 'x'?)` for the known name closest to `name`, or an empty string.
+
+    :param cutoff: how alike they must be, from 0 to 1.
+    """
+    matches = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=cutoff)
     return f" (did you mean {matches[0]!r}?)" if matches else ""

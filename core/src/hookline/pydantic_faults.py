@@ -1,27 +1,36 @@
-"""Convert pydantic's errors to config faults with the key and a "did you mean"."""
+"""Convert pydantic's errors to config faults with the key and a "did you mean".
+
+Importing this module imports no pydantic: most commands have nothing to validate.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from hookline.errors import ConfigFault, did_you_mean
 from hookline_hookspecs.redaction import REDACTED, redact
 from hookline_hookspecs.secret_names import is_secret_name
 
-__all__ = ["declared_secrets", "field_names", "validation_faults"]
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+__all__ = ["declared_secrets", "field_names", "is_pydantic_model", "validation_faults"]
 
 Path = Sequence[str | int]
 
 
+def is_pydantic_model(model: Any) -> bool:
+    """Whether a type is a subclass of pydantic's `BaseModel`."""
+    return isinstance(model, type) and "__pydantic_fields__" in dir(model) and hasattr(model, "model_validate")
+
+
 def field_names(model: Any) -> list[str]:
     """The keys of a pydantic model or dataclass; none for other types."""
-    if isinstance(model, type) and issubclass(model, BaseModel):
+    if is_pydantic_model(model):
         return [info.alias or name for name, info in model.model_fields.items()]
     if dataclasses.is_dataclass(model):
         return [own.name for own in dataclasses.fields(model) if own.init]
@@ -69,7 +78,7 @@ def _problem(details: ErrorDetails, model: Any) -> str:
 def _model_at(model: Any, path: Path) -> Any:
     """The type at a path of keys and list indices; None if it is unknown."""
     for key in path:
-        if isinstance(model, type) and issubclass(model, BaseModel):
+        if is_pydantic_model(model):
             fields = model.model_fields
             model = next((info.annotation for name, info in fields.items() if key in (name, info.alias)), None)
         elif dataclasses.is_dataclass(model):

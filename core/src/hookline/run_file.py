@@ -10,8 +10,8 @@
     [plugins.checkpoint]
     every = 5
 
-`task`, `disable`, `required` and `[plugins.NAME]` are read here, all other keys are fields of the task's config.
-Importing this module imports no framework.
+`task`, `disable`, `load`, `required`, `[[hooks]]` and `[plugins.NAME]` are read here, all other keys are fields of the
+task's config. Importing this module imports no framework.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hookline.plugin_manager.settings import parse_value
 
 __all__ = ["Layer", "RunFile", "is_run_file", "parse_assignment", "read_run_file"]
 
-SETTINGS: Final[tuple[str, ...]] = ("disable", "required", "plugins")
+SETTINGS: Final[tuple[str, ...]] = ("disable", "load", "required", "hooks", "plugins")
 """The keys that are settings of plugins, as in hookline.toml."""
 
 

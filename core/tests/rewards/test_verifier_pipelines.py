@@ -56,11 +56,11 @@ def _only_what_the_test_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """Shipped verifiers may be installed here or not: the tests speak of their own."""
     from hookline.rewards import pipeline
 
-    everything = pipeline.installed_plugins
+    everything = pipeline.find_plugins
     monkeypatch.setattr(
         pipeline,
-        "installed_plugins",
-        lambda: [plugin for plugin in everything() if plugin.distribution != "hookline-verifiers"],
+        "find_plugins",
+        lambda settings: [plugin for plugin in everything(settings) if plugin.distribution != "hookline-verifiers"],
     )
     monkeypatch.chdir(tmp_path)
 

@@ -37,6 +37,7 @@ def test_the_folder_says_what_the_run_was_told_but_for_secrets(tmp_path: Path) -
         pass
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "status" in written.pop("disabled")
+    assert "hookline" in written.pop("packages")
     assert written == {
         "learning_rate": 0.1,
         "service": {"api_key": "********", "url": "https://********@host/"},
@@ -52,7 +53,12 @@ def test_a_trainers_folder_has_its_config_and_its_plugins(tmp_path: Path) -> Non
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (written["task"], written["hookline"]) == (None, hookline.__version__)
     assert (written["trainer"]["epochs"], written["trainer"]["run_dir"]) == (1, str(tmp_path / "run"))
-    assert written["plugins"] == {"nan-guard": {"version": "1.0.0", "options": {"patience": 3}}}
+    (guard,) = written["plugins"].values()
+    assert (guard["distribution"], guard["version"], guard["options"]) == (
+        "hookline-nan-guard",
+        "1.0.0",
+        {"patience": 3},
+    )
 
 
 def test_a_second_run_does_not_mix_with_the_first(tmp_path: Path) -> None:

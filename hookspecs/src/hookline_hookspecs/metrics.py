@@ -25,7 +25,7 @@ def register_sinks(run: Run) -> Mapping[str, Callable[[], Sink]] | None:
     Args:
         run: the run's folder, id and config without secrets.
     Returns: functions that open a sink, by the sink's name; None for none. A name that two plugins give is used once.
-    Added: 0.1.
+    Added: 0.2.
     """
 
 

@@ -55,7 +55,7 @@ def register_engines() -> Mapping[str, Callable[[Any], Any]] | None:
     Where: every rank, main thread.
     Returns: engine factories by name. Each takes an `EngineRequest` and returns a `RolloutEngine`, both of
         `hookline.rollout.engines`. A name that two plugins give is an error.
-    Added: 0.1.
+    Added: 0.2.
     """
 
 

@@ -37,6 +37,9 @@ class TrainerHook:
     scope: ClassVar[Scope] = "driver"
     """Methods without `@hookimpl` are called on rank 0 only, unless a class sets `every_rank`."""
 
+    hookline_adapter: ClassVar = "hookline.hooks.trainer_hooks:trainer_hook_plugin"
+    """What makes a plugin of it, when the settings name its class."""
+
     def on_training_start(self, *args: Any, **kwargs: Any) -> Any:
         """The run starts. If a policy is returned, its weights are loaded into the trained policy."""
 

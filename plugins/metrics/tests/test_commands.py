@@ -271,3 +271,74 @@ def test_a_folder_may_be_named_as_an_address_of_sqlite(hookline: Hookline, tmp_p
     assert (tmp_path / name / "stats.sqlite").is_file()
     listed = json.loads(hookline("runs", name, "--json"))
     assert listed["step"] == 40
+
+
+def config_of(**changes: object) -> dict[str, object]:
+    """What a session records, with these parts changed."""
+    checkpoint = {"distribution": "hookline-checkpoint", "version": "0.1.0", "hash": "sha256:" + "a" * 64}
+    guard = {
+        "load": {"module": "guards.py", "name": "Guard", "folder": "/p"},
+        "hash": "sha256:" + "b" * 64,
+        "options": {},
+    }
+    return {
+        "task": "cartpole",
+        "trainer": {"seed": 1, "optimizer": {"learning_rate": 0.1}, "api_key": "********"},
+        "plugins": {"checkpoint": {**checkpoint, "options": {"every": 5}}, "guard": guard},
+        "disabled": ["status"],
+        "packages": {"python": {"version": "3.11.7"}, "torch": {"version": "2.13.0", "hash": "sha256:" + "c" * 64}},
+        **changes,
+    }
+
+
+def write_configs(tmp_path: Path, *configs: object) -> None:
+    for name, config in zip(("a", "b"), configs, strict=True):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.json").write_text(json.dumps(config))
+
+
+def test_two_runs_are_compared_by_config_plugins_and_versions(hookline: Hookline, tmp_path: Path) -> None:
+    other = config_of(trainer={"seed": 2, "optimizer": {"learning_rate": 0.1}, "api_key": "********"})
+    other["plugins"] = {
+        "checkpoint": {**other["plugins"]["checkpoint"], "version": "0.2.0", "options": {"every": 9}},
+        "status": {"distribution": "hookline-status", "version": "0.1.0", "hash": "sha256:d", "options": {"every": 1}},
+    }
+    other["packages"] = {"python": {"version": "3.12.1"}, "torch": {"version": "2.13.0", "hash": "sha256:" + "e" * 64}}
+    write_configs(tmp_path, config_of(), other)
+    assert hookline("runs", "--diff", "a", "b").splitlines() == [
+        "                     a                      b",
+        "config",
+        "  trainer.seed       1                      2",
+        "plugins",
+        "  checkpoint.every   5                      9",
+        "  guard              guards.py:Guard        -",
+        "  status             -                      hookline-status",
+        "versions",
+        "  python             3.11.7                 3.12.1",
+        "  torch              2.13.0 (cccccccccccc)  2.13.0 (eeeeeeeeeeee)",
+        "  plugin checkpoint  0.1.0 (aaaaaaaaaaaa)   0.2.0 (aaaaaaaaaaaa)",
+    ]
+    found = json.loads(hookline("runs", "--json", "--diff", "a", "runs/b"))
+    assert found["config"] == {"trainer.seed": ["1", "2"]}
+
+
+def test_two_runs_that_are_alike_say_so(hookline: Hookline, tmp_path: Path) -> None:
+    write_configs(tmp_path, config_of(), config_of())
+    assert hookline("runs", "--diff", "a", "b") == "a and b have the same config, plugins and versions\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (None, "b has no config.json, so it cannot be compared"),
+        ("{", "cannot be read"),
+        ("3", "is not the config of a run"),
+    ],
+)
+def test_a_run_that_cannot_be_compared_says_why(
+    fails: Hookline, tmp_path: Path, config: str | None, problem: str
+) -> None:
+    write_configs(tmp_path, config_of(), config_of())
+    file = tmp_path / "runs" / "b" / "config.json"
+    file.unlink() if config is None else file.write_text(config)
+    assert problem in " ".join(fails("runs", "--diff", "a", "b").split())

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from cyclopts import App
-from rich.console import Console
 
 import hookline
+from hookline.cli.columns import aligned, print_lines
 from hookline.cli.export_command import export
 from hookline.cli.hooks_command import hooks
+from hookline.cli.lock_command import lock
 from hookline.cli.new_plugin import new_plugin
 from hookline.cli.plugins_command import plugins
 from hookline.cli.train_command import train
-from hookline.errors import ConfigError, HooklineError, PluginError
-from hookline.plugin_manager.discovery import PluginLoader, PluginRecord
+from hookline.errors import ConfigError, HooklineError, PluginError, did_you_mean
+from hookline.plugin_manager.loading import PluginLoader, PluginRecord
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.settings import read_settings
-from hookline_hookspecs.errors import error_message
+from hookline_hookspecs.errors import describe_error, error_message
 from hookline_hookspecs.logs import hide_secrets_in_tracebacks, print_traceback
 from hookline_hookspecs.redaction import redact_text
 
 __all__ = ["main"]
 
-OWN_COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {
+HELP: Final = "Training runs whose evaluation, metrics, checkpoints, status and verification are plugins."
+
+OWN_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "train": train,
     "export": export,
     "plugins": plugins,
     "hooks": hooks,
+    "lock": lock,
     "new-plugin": new_plugin,
 }
 
@@ -39,22 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command."""
     hide_secrets_in_tracebacks()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
-    app = App(
-        name="hookline",
-        version=hookline.__version__,
-        help="Training runs whose evaluation, metrics, checkpoints, status and verification are plugins.",
-    )
-    for name, command in OWN_COMMANDS.items():
-        app.command(command, name=name)
-    errors = Console(stderr=True, highlight=False)
     try:
-        if not tokens or tokens[0] not in OWN_COMMANDS:
-            _add_plugin_commands(app, tokens, errors)
-        app(tokens)
+        if not tokens or tokens[0] in ("-h", "--help"):
+            _print_overview(_find_plugin_commands(tokens))
+        elif tokens[0] == "--version":
+            print(hookline.__version__)
+        else:
+            _run(tokens)
     except HooklineError as error:
         notes = getattr(error, "__notes__", ())
-        lines = [f"hookline: {error_message(error)}", *map(redact_text, notes)]
-        errors.print("\n".join(lines), style="red", markup=False, soft_wrap=True)
+        _say("\n".join([f"hookline: {error_message(error)}", *map(redact_text, notes)]), "red")
+        sys.exit(1)
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except SystemExit as end:
         if isinstance(end.code, str):  # the interpreter would print it unredacted
@@ -65,28 +68,81 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _add_plugin_commands(app: App, tokens: Sequence[str], errors: Console) -> None:
-    """Import the plugins and add their commands. A faulty plugin is reported; the other commands stay available."""
+class PluginCommand(NamedTuple):
+    """A command that a plugin brings."""
+
+    function: Callable[..., Any]
+    owner: PluginRecord
+
+
+def _print_overview(plugin_commands: Mapping[str, PluginCommand]) -> None:
+    """The commands in a line each. The help of one command is cyclopts', with its arguments."""
+    print(f"{HELP}\n")
+    commands = OWN_COMMANDS | {name: command.function for name, command in plugin_commands.items()}
+    print_lines(aligned([(f"  {name}", _first_sentence(commands[name])) for name in sorted(commands)]))
+    print("\nhookline COMMAND --help shows the arguments of one, hookline --version the version.")
+
+
+def _first_sentence(command: Callable[..., Any]) -> str:
+    return (inspect.getdoc(command) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _run(tokens: Sequence[str]) -> None:
+    app = App(name="hookline", version_flags=(), help=HELP, help_format="plaintext")
+    name = tokens[0]
+    if name in OWN_COMMANDS:
+        app.command(OWN_COMMANDS[name], name=name)
+    elif not name.startswith("-"):
+        commands = _find_plugin_commands(tokens)
+        if name not in commands:
+            raise HooklineError(f"there is no command {name!r}{did_you_mean(name, [*OWN_COMMANDS, *commands])}")
+        app.command(_parsed(name, commands[name]))
+    app(tokens)
+
+
+def _parsed(name: str, command: PluginCommand) -> App:
+    """The command of a plugin. Its parameters are parsed here, so that an error names the plugin."""
+    app = App(name=name)
+    try:
+        app.default(command.function)
+        app.assemble_argument_collection()
+    except Exception as error:
+        problem = f"the command {name!r} of plugin {command.owner.found} cannot be used: {describe_error(error)}"
+        raise PluginError(None, problem) from error
+    return app
+
+
+def _say(text: str, style: str) -> None:
+    from rich.console import Console  # there is seldom something to say
+
+    Console(stderr=True, highlight=False).print(text, style=style, markup=False, soft_wrap=True)
+
+
+def _find_plugin_commands(tokens: Sequence[str]) -> dict[str, PluginCommand]:
+    """Import the plugins and collect their commands. A faulty plugin is reported; the other commands stay available."""
 
     def report(problem: object) -> None:
-        errors.print(f"hookline: {redact_text(str(problem))}", style="yellow", markup=False, soft_wrap=True)
+        _say(f"hookline: {redact_text(str(problem))}", "yellow")
 
     loader = PluginLoader(PluginManager(), read_settings(plugin_arguments=_plugin_arguments(tokens)))
     loader.prepare()
     loader.register()
-    owners: dict[str, PluginRecord] = {}
+    commands: dict[str, PluginCommand] = {}
     for record in loader.records:
         if record.state == "active":
             with record.fails_on_error("has no usable commands"):
-                _add_commands(app, record, _commands_of(record, loader.manager), owners)
+                own = _commands_of(record, loader.manager)
+                _check_names(own, commands)
+                commands |= {name: PluginCommand(function, record) for name, function in own.items()}
     for fault in loader.faults:
         report(fault)
     for record in loader.failed():
         if not isinstance(record.error, ConfigError):
-            report(f"plugin {record.installed} {record.reason}; it is left out")
-    is_command = bool(tokens) and not tokens[0].startswith("-")  # help and version always work
+            report(f"plugin {record.found} {record.reason}; it is left out")
+    is_command = bool(tokens) and not tokens[0].startswith("-")  # help always works
     if is_command and loader.settings.strict and loader.failed():
         raise HooklineError("plugins failed to load, and strict = true")
+    return commands
 
 
 def _commands_of(record: PluginRecord, manager: PluginManager) -> Mapping[str, Callable[..., Any]]:
@@ -99,18 +155,11 @@ def _commands_of(record: PluginRecord, manager: PluginManager) -> Mapping[str, C
     return commands
 
 
-def _add_commands(
-    app: App, record: PluginRecord, commands: Mapping[str, Callable[..., Any]], owners: dict[str, PluginRecord]
-) -> None:
-    for name, function in commands.items():
-        if name in app:
-            owner = f"plugin {owners[name].installed}" if name in owners else "hookline itself"
+def _check_names(names: Iterable[str], others: Mapping[str, PluginCommand]) -> None:
+    for name in names:
+        if name in OWN_COMMANDS or name in others:
+            owner = f"plugin {others[name].owner.found}" if name in others else "hookline itself"
             raise PluginError(None, f"its command {name!r} is already a command of {owner}")
-        command = App(name=name)
-        command.default(function)
-        command.assemble_argument_collection()  # raises here, not in `--help`, if its parameters are invalid
-        owners[name] = record
-        app.command(command)
 
 
 def _plugin_arguments(tokens: Sequence[str]) -> list[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from hookline.cli.columns import aligned, print_lines
 from hookline.errors import HooklineError, did_you_mean
-from hookline.plugin_manager.events import Event, parse_contract
+from hookline.plugin_manager.events import Event, Lifetime
 from hookline.plugin_manager.manager import PluginManager
 
 __all__ = ["events_as_markdown", "hooks"]
@@ -31,7 +30,13 @@ CLOCKS = {
 SCOPES = {"driver": "rank 0 only", "every_rank": "every rank", "worker": "every process that emits it"}
 
 
-def hooks(event: str | None = None, /, *, markdown: Annotated[bool, Parameter(negative="")] = False) -> None:
+def hooks(
+    event: str | None = None,
+    /,
+    *,
+    markdown: Annotated[bool, Parameter(negative="")] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
     """Show the events that a plugin can implement.
 
     Parameters
@@ -40,17 +45,21 @@ def hooks(event: str | None = None, /, *, markdown: Annotated[bool, Parameter(ne
         Show the details of this event.
     markdown
         Print the whole reference as Markdown.
+    as_json
+        Print all events, or this one, as JSON: kind, clock, scope, arguments, and the versions that have them.
     """
     events = PluginManager().events
-    console = Console()
-    if event is not None:
-        if event not in events:
-            raise HooklineError(f"there is no event {event!r}{did_you_mean(event, events)}")
-        console.print("\n".join(_event_lines(events[event])), markup=False, highlight=False, soft_wrap=True)
+    if event is not None and event not in events:
+        raise HooklineError(f"there is no event {event!r}{did_you_mean(event, events)}")
+    if as_json:
+        shown = events if event is None else {event: events[event]}
+        print(json.dumps({name: _as_data(own) for name, own in shown.items()}, indent=2))
+    elif event is not None:
+        print("\n".join(_event_lines(events[event])))
     elif markdown:
         print(events_as_markdown())
     else:
-        console.print(_table(list(events.values())))
+        print_lines(_lines(list(events.values())))
 
 
 def events_as_markdown() -> str:
@@ -84,7 +93,7 @@ def events_as_markdown() -> str:
 
 
 def _event_lines(event: Event) -> Iterator[str]:
-    contract = parse_contract(event.doc)
+    contract = event.contract
     yield event.signature
     yield ""
     yield contract.summary
@@ -96,9 +105,28 @@ def _event_lines(event: Event) -> Iterator[str]:
     yield f"Emitted by: {contract.emitted_by}"
     yield f"Where: {contract.where}"
     for name, meaning in contract.arguments.items():
-        yield f"  `{name}`: {meaning}"
+        own = contract.lifetime_of(name)
+        yield f"  `{name}`: {meaning}{f' {_versions(own)}' if own != contract.lifetime else ''}"
     yield f"Returns: {contract.returns}"
-    yield f"Added: {contract.added}"
+    yield _versions(contract.lifetime)
+
+
+def _versions(lifetime: Lifetime) -> str:
+    until = f" Until: {lifetime.until}, use {lifetime.instead}." if lifetime.until else ""
+    return f"Added: {lifetime.added}.{until}"
+
+
+def _as_data(event: Event) -> dict[str, Any]:
+    contract = event.contract
+    return {
+        "phase": event.phase,
+        "summary": contract.summary,
+        "kind": event.kind,
+        "clock": event.clock,
+        "scope": event.scope,
+        **contract.lifetime._asdict(),
+        "arguments": {name: contract.lifetime_of(name)._asdict() for name in event.arguments},
+    }
 
 
 def _clock(event: Event) -> str:
@@ -107,15 +135,9 @@ def _clock(event: Event) -> str:
     return f"{event.clock} ({event.clock}s {'before this one' if event.starts else 'that are complete'})"
 
 
-def _table(events: list[Event]) -> Table:
-    table = Table(caption="hookline hooks EVENT shows the details of one", caption_justify="left")
-    table.add_column("event", no_wrap=True)
-    table.add_column("kind")
-    table.add_column("clock")
-    table.add_column("summary")
-    for phase, members in itertools.groupby(events, key=lambda event: event.phase):
-        table.add_section()
-        table.add_row(f"[bold]{phase}[/]")
-        for event in members:
-            table.add_row(f"  {event.name}", event.kind, event.clock, escape(parse_contract(event.doc).summary))
-    return table
+def _lines(events: list[Event]) -> Iterator[str]:
+    lines = aligned([(f"  {own.name}", own.kind, own.clock, own.contract.summary) for own in events])
+    for phase, members in itertools.groupby(zip(events, lines, strict=True), key=lambda pair: pair[0].phase):
+        yield phase
+        yield from (line for _, line in members)
+    yield "hookline hooks EVENT shows the details of one"

@@ -1,4 +1,4 @@
-"""`hookline train TASK`, also with a run file, and the summary printed at the end of a run."""
+"""`hookline train TASK`, also with a run file. What it prints is in `train_output`."""
 
 from __future__ import annotations
 
@@ -9,27 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
-from rich.logging import RichHandler
-from rich.markup import escape
-from rich.table import Table
 
 from hookline.errors import HooklineError
 from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.run_file import is_run_file, read_run_file
-from hookline.session import Terminated
-from hookline.session.run_folder import CONFIG, read_config
 from hookline_hookspecs import hookimpl
 from hookline_hookspecs.redaction import redact_arguments, redact_text
 
-if TYPE_CHECKING:
-    from hookline.rollout import Curriculum
-    from hookline.training import Trainer
-
-__all__ = ["print_outcome", "train"]
+__all__ = ["train"]
 
 
 def train(
@@ -72,6 +62,13 @@ def train(
     profile_plugins
         Measure the time of each plugin: prints a table, and writes a trace for Perfetto to the run's folder.
     """
+    # All commands import this module, and few train.
+    from rich.console import Console
+
+    from hookline.cli.train_output import LogHandler, print_outcome
+    from hookline.session import Terminated
+    from hookline.session.run_folder import CONFIG, read_config
+
     file = read_run_file(Path(task)) if task is not None and is_run_file(task) else None
     if run_dir is None and file is not None:
         run_dir = file.run_dir
@@ -135,46 +132,6 @@ def train(
         print_outcome(trainer, folder, Console(highlight=False))
 
 
-def print_outcome(trainer: Trainer, folder: Path, console: Console) -> None:
-    state = trainer.state
-    of_all = f" of {state.total_epochs}" if state.epoch + 1 != state.total_epochs else ""
-    console.print(f"[bold]{escape(state.run_id)}[/]: {state.epoch + 1}{of_all} epochs, {state.step:,} gradient steps")
-    if state.stop_reason is not None:
-        console.print(f"ended early: {escape(redact_text(state.stop_reason))}")
-    if trainer.worker is not None:
-        if trainer.worker.is_complete:
-            console.print("complete: all lessons have graduated")
-        console.print(_lessons(trainer.worker.curriculum, state.eval_scores))
-    console.print(f"files    {escape(str(folder))}", soft_wrap=True)
-    if (folder / "report.html").exists():
-        console.print(f"report   {escape(str(folder / 'report.html'))}", soft_wrap=True)
-
-
-def _lessons(curriculum: Curriculum, scores: Mapping[str, float]) -> Table:
-    table = Table()
-    table.add_column("lesson")
-    table.add_column("state")
-    for heading in ("success in training", "success in evaluation", "mean reward"):
-        table.add_column(heading, justify="right")
-    for name, standing in curriculum.standings.items():
-        success, reward = (scores.get(f"eval/{name}/{score}") for score in ("success_rate", "mean_reward"))
-        table.add_row(
-            escape(name),
-            "graduated" if standing.graduated else "in training" if standing.unlocked else "locked",
-            "-" if standing.success is None else f"{standing.success:.0%}",
-            "-" if success is None else f"{success:.0%}",
-            "-" if reward is None else f"{reward:.4g}",
-        )
-    return table
-
-
-class LogHandler(RichHandler):
-    """Redacts log records: some libraries log the URLs that they call, with secrets in them."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return redact_text(super().format(record))
-
-
 class Began:
     """True once the run has begun; before that there is nothing to resume."""
 
@@ -220,7 +177,7 @@ def _import_training(say: Callable[[str], None]) -> ModuleType:
 def _resume_notes(
     folder: Path, recorded: Mapping[str, Any], assignments: Sequence[str], settings: Settings
 ) -> list[str]:
-    notes = [f"resuming with the config recorded in {folder / CONFIG}"]
+    notes = [f"resuming with the config recorded in {folder / 'config.json'}"]
     for assignment in redact_arguments(assignments):
         path, _, now = assignment.partition("=")
         before: Any = recorded.get("trainer", {})

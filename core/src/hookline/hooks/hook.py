@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookline_hookspecs import Every, HookContext
 from hookline_hookspecs.files import write_atomically
@@ -45,6 +45,8 @@ class Hook(ABC):
     An `async def run` is awaited off the training thread, and `should_run` is called there too. Its results are merged
     into those of its step when they are ready.
     """
+
+    hookline_adapter: ClassVar = "hookline.hooks.manager:rollout_hook_plugin"
 
     @abstractmethod
     def should_run(self, context: HookContext) -> bool:

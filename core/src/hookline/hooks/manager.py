@@ -14,7 +14,15 @@ from hookline.hooks.hook import Hook, OwnContext, is_hook, parts_of
 from hookline.plugin_manager.manager import PluginManager
 from hookline_hookspecs import PROJECT_NAME, HookContext, Rollout, Scope, hookimpl
 
-__all__ = ["RESULTS", "HookAdapter", "HookManager", "ResultCollisionError", "RolloutHook", "mark_of"]
+__all__ = [
+    "RESULTS",
+    "HookAdapter",
+    "HookManager",
+    "ResultCollisionError",
+    "RolloutHook",
+    "mark_of",
+    "rollout_hook_plugin",
+]
 
 logger = logging.getLogger("hookline.hooks")
 
@@ -25,6 +33,9 @@ PLUGIN_ATTRIBUTES: Final = ("critical", "on_error", "after", "before", "requires
 
 MARK: Final = f"{PROJECT_NAME}_impl"
 """The attribute in which `@hookimpl` stores its options."""
+
+_merging = threading.Lock()
+"""Held while a hook's results are merged into those of its step. Background hooks merge theirs on other threads."""
 
 Merge = Callable[[str, Mapping[str, Any], HookContext], None]
 
@@ -42,7 +53,6 @@ class HookManager:
     def __init__(self, plugins: PluginManager | None = None) -> None:
         self.plugins = plugins or PluginManager()
         self._registered: list[tuple[Hook, list[RolloutHook]]] = []
-        self._merging = threading.Lock()
         self._have_collided: set[str] = set()
 
     def register_hook(self, hook: Hook) -> None:
@@ -61,7 +71,7 @@ class HookManager:
         try:
             for part in parts:
                 name = self.plugins.get_canonical_name(part)
-                adapter = RolloutHook(part, name, self._merge)
+                adapter = RolloutHook(part, name, self.merge)
                 self.plugins.register(adapter, name)
                 adapters.append(adapter)
         except Exception:
@@ -107,8 +117,9 @@ class HookManager:
         self.plugins.drain()
         return results
 
-    def _merge(self, hook_name: str, results: Mapping[str, Any], context: HookContext) -> None:
-        with self._merging:
+    def merge(self, hook_name: str, results: Mapping[str, Any], context: HookContext) -> None:
+        """Add a hook's results to those of its step. A name that is taken keeps its first value."""
+        with _merging:
             merged: dict[str, Any] = context.metadata.setdefault(RESULTS, {})
             taken = [name for name in results if name in merged]
             merged.update({name: value for name, value in results.items() if name not in taken})
@@ -212,3 +223,8 @@ class RolloutHook(HookAdapter):
             ", ".join(results or ()) or "nothing",
         )
         self._merge(self._name, results or {}, context)
+
+
+def rollout_hook_plugin(hook: Hook, name: str, plugins: PluginManager) -> RolloutHook:
+    """A hook that the settings name, as a plugin."""
+    return RolloutHook(hook, name, HookManager(plugins).merge)

@@ -13,12 +13,12 @@ from hookline.hooks.hook import is_hook
 from hookline.hooks.manager import HookAdapter, RolloutHook, mark_of
 from hookline.plugin_manager.events import Event
 from hookline.plugin_manager.manager import PluginManager
-from hookline_hookspecs import EvalRewardSummary, TrainerHook, TrainerState
+from hookline_hookspecs import EvalRewardSummary, TrainerHook, TrainerState, hookimpl
 
 if TYPE_CHECKING:
     from hookline.rollout import RolloutWorker
 
-__all__ = ["AddedHooks"]
+__all__ = ["AddedHooks", "trainer_hook_plugin"]
 
 ALIASES: Final[Mapping[str, str]] = {"on_training_start": "on_new_training_run"}
 """The event of each method that is not named after its event."""
@@ -52,10 +52,7 @@ class AddedHooks:
         if isinstance(hook, TrainerHook):
             self._check_new(hook)
             name = self.plugins.get_canonical_name(hook)
-            adapter = TrainerHookPlugin(hook, name, self)
-            self._place(adapter)
-            self._hand_emit(hook)
-            self.plugins.register(adapter, name)
+            self.plugins.register(self.adapt(hook, name), name)
         elif is_hook(hook):
             if self._worker is None:
                 raise HooklineError(
@@ -68,6 +65,13 @@ class AddedHooks:
             self._check_new(hook)
             self._hand_emit(hook)
             self.plugins.register(hook)
+
+    def adapt(self, hook: TrainerHook, name: str) -> TrainerHookPlugin:
+        """A trainer hook as a plugin."""
+        adapter = TrainerHookPlugin(hook, name, self)
+        self._place(adapter)
+        self._hand_emit(hook)
+        return adapter
 
     def _place(self, new: TrainerHookPlugin) -> None:
         """Translate `after`, `before` and `requires`, which name hook classes or their bases, to plugin names."""
@@ -229,6 +233,19 @@ class TrainerHookPlugin(HookAdapter):
     def _known_names(self, event: Event) -> set[str]:
         fields = TrainerState.__dataclass_fields__
         return {*event.arguments, "trainer_state", "state", "emit", *STATE_NAMES, *fields, *HOOKS, *HOOK_ATTRIBUTES}
+
+
+def trainer_hook_plugin(hook: TrainerHook, name: str, plugins: PluginManager) -> TrainerHookPlugin:
+    """A trainer hook that the settings name, as a plugin. It is made before there is a run."""
+    hooks = AddedHooks(plugins, TrainerState())
+    adapter = hooks.adapt(hook, name)
+
+    @hookimpl(specname="on_new_training_run", tryfirst=True)
+    def use_state(state: TrainerState) -> None:
+        hooks.state = state
+
+    adapter.use_state = use_state  # type: ignore[attr-defined]
+    return adapter
 
 
 def _parameters_of(hook: TrainerHook, method: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import copy
 import inspect
@@ -11,11 +10,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hookline.plugin_manager.events import Failed, Implementation
 from hookline.plugin_manager.faults import FaultLedger, raise_failures
 from hookline.plugin_manager.timing import PluginTimer
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Coroutine
 
 __all__ = ["Background", "freeze"]
 
@@ -48,6 +51,24 @@ class Call(NamedTuple):
     arguments: Mapping[str, Any]
 
 
+class EventLoop:
+    """The event loop of one thread. An async plugin may keep a client that is bound to it."""
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        if self._runner is None:
+            import asyncio  # takes as long as all of this package, and few plugins are async
+
+            self._runner = asyncio.Runner()
+        self._runner.run(coroutine)
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+
+
 class BackgroundWorker:
     """Runs the background calls of one plugin in the order of their events, in small batches.
 
@@ -55,7 +76,7 @@ class BackgroundWorker:
     """
 
     def __init__(
-        self, plugin: str, capacity: int, run: Callable[[Call, asyncio.Runner], None], drop: Callable[[str], None]
+        self, plugin: str, capacity: int, run: Callable[[Call, EventLoop], None], drop: Callable[[str], None]
     ) -> None:
         self.plugin = plugin
         self._capacity = capacity
@@ -111,14 +132,13 @@ class BackgroundWorker:
         return not self._waiting and not self._running
 
     def _work(self) -> None:
-        # One event loop per thread: an async plugin may keep a client that is bound to it.
-        runner = asyncio.Runner()
+        loop = EventLoop()
         try:
             while self._gather():
-                while self._run_next(runner):
+                while self._run_next(loop):
                     pass
         finally:
-            runner.close()
+            loop.close()
 
     def _gather(self) -> bool:
         """Wait for a call, and up to GATHER_SECONDS for more. Returns False when the worker ends."""
@@ -130,14 +150,14 @@ class BackgroundWorker:
     def _is_urgent(self) -> bool:
         return self._closing or self._drains > 0 or len(self._waiting) >= self._urgent_length
 
-    def _run_next(self, runner: asyncio.Runner) -> bool:
+    def _run_next(self, loop: EventLoop) -> bool:
         with self._changed:
             if not self._waiting:
                 return False
             call = self._waiting.popleft()
             self._running = True
         try:
-            self._run(call, runner)
+            self._run(call, loop)
         finally:
             with self._changed:
                 self._running = False
@@ -182,13 +202,13 @@ class Background:
                 self._workers[plugin] = BackgroundWorker(plugin, self._capacity, self._run, self._faults.drop)
             return self._workers[plugin]
 
-    def _run(self, call: Call, runner: asyncio.Runner) -> None:
+    def _run(self, call: Call, loop: EventLoop) -> None:
         implementation = call.implementation
         if implementation.plugin in self._faults.quarantined:
             return
         start = time.perf_counter_ns()
         try:
-            _run_call(call, runner)
+            _run_call(call, loop)
         except BaseException as error:
             failures = self._failed(implementation, error, None)
             if failures:
@@ -229,9 +249,9 @@ class Background:
             logger.warning("plugin %r did not finish its background work within %g s", plugin, self._drain_seconds)
 
 
-def _run_call(call: Call, runner: asyncio.Runner) -> None:
+def _run_call(call: Call, loop: EventLoop) -> None:
     hookimpl = call.implementation.hookimpl
     names = [*hookimpl.argnames, *(name for name in hookimpl.kwargnames if name in call.arguments)]
     result: Any = hookimpl.function(**{name: call.arguments[name] for name in names})
     if inspect.iscoroutine(result):
-        runner.run(result)
+        loop.run(result)

@@ -1,23 +1,21 @@
-"""Make a plugin from its entry point: constructor arguments, validated options, overrides from the settings."""
+"""Make a plugin from its class: constructor arguments, validated options, overrides from the settings."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
-
 from hookline.errors import ConfigError, ConfigFault, PluginError, did_you_mean
-from hookline.plugin_manager.emitters import Emit
 from hookline.plugin_manager.faults import ErrorPolicy
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, is_redacted
-from hookline.pydantic_faults import declared_secrets, field_names, validation_faults
-from hookline_hookspecs import At, Cycle, Every, Schedule
+from hookline.pydantic_faults import declared_secrets, field_names, is_pydantic_model, validation_faults
+from hookline_hookspecs import PROJECT_NAME, At, Cycle, Every, Schedule
 from hookline_hookspecs.redaction import redact, remember_secrets
 
 __all__ = ["Blueprint", "make_plugin"]
@@ -38,41 +36,46 @@ class Blueprint:
 
     name: str
     target: Any
-    """The object of the entry point: a class or function to call, or a module or object that is the plugin itself."""
-    options_model: Any
+    """A class or function to call, or a module or object that is the plugin itself."""
+    options_model: Any = None
     """The pydantic model or dataclass of the options, or None if the constructor takes none."""
-    arguments: Mapping[str, str]
-    """What to pass for each constructor parameter: `options` or `emit`."""
+    options_parameter: str | None = None
+    """The constructor's parameter for the options. None if each option is a parameter of its own."""
+    takes_emit: bool = False
     options: Any = None
     """The validated options."""
 
     @classmethod
     def of(cls, name: str, target: Any) -> Blueprint:
-        """Inspect the constructor. The type of its parameter declares the plugin's options."""
+        """Inspect the constructor.
+
+        A parameter whose type is a pydantic model or a dataclass declares the options. Without one, every parameter
+        is an option. `emit` is the manager's.
+        """
         if isinstance(target, ModuleType) or not callable(target):
-            return cls(name, target, None, {})
+            return cls(name, target)
         constructor = inspect.getattr_static(target, "__init__") if isinstance(target, type) else target
         if constructor is object.__init__:
-            return cls(name, target, None, {})
+            return cls(name, target)
         hints = _type_hints(name, target, constructor)
-        model: Any = None
-        arguments: dict[str, str] = {}
-        for parameter in inspect.signature(target).parameters.values():
-            hint = hints.get(parameter.name)
-            if parameter.name == "emit":
-                arguments["emit"] = "emit"
-            elif _is_model(hint):
-                model, arguments[parameter.name] = hint, "options"
-            elif parameter.default is parameter.empty and parameter.kind not in (
-                parameter.VAR_POSITIONAL,
-                parameter.VAR_KEYWORD,
-            ):
+        parameters = [
+            parameter
+            for parameter in inspect.signature(target).parameters.values()
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+        takes_emit = any(parameter.name == "emit" for parameter in parameters)
+        others = [parameter for parameter in parameters if parameter.name != "emit"]
+        declaring = next((parameter for parameter in others if _is_model(hints.get(parameter.name))), None)
+        if declaring is None:
+            return cls(name, target, _model_of(others, hints), None, takes_emit)
+        for parameter in others:
+            if parameter is not declaring and parameter.default is parameter.empty:
                 raise PluginError(
                     target,
-                    f"plugin {name!r}: its constructor has a parameter {parameter.name!r}; allowed are `emit`, "
-                    "and options whose type is a pydantic model or a dataclass",
+                    f"plugin {name!r}: its constructor has a parameter {parameter.name!r} besides its options: "
+                    f"make it a field of {hints[declaring.name].__name__}",
                 )
-        return cls(name, target, model, arguments)
+        return cls(name, target, hints[declaring.name], declaring.name, takes_emit)
 
     def read_options(self, settings: Settings) -> list[ConfigFault]:
         """Validate the options in the settings, and return all faults."""
@@ -89,13 +92,31 @@ class Blueprint:
                 ConfigFault(settings.option_origin(self.name, [key]), f"plugin {self.name!r} takes no options")
                 for key in values
             ]
+        faults = self._validate(values, settings)
+        lost = [key for key, before in recorded.items() if is_redacted(before) and key in known and key not in values]
+        if not faults and lost:
+            faults = self._secrets_to_give_again(lost, recorded)
+        return faults
+
+    def _validate(self, values: dict[str, Any], settings: Settings) -> list[ConfigFault]:
+        if not values and _has_defaults(self.options_model):
+            get_type_hints(self.options_model)  # an unknown type is an error now, not when an option is set
+            self.options = self.options_model()
+            return []
+        from pydantic import TypeAdapter, ValidationError  # slow to import, and most plugins have nothing to validate
+
         try:
             self.options = TypeAdapter(self.options_model).validate_python(values, extra="forbid")
-            remember_secrets(self.options)
         except ValidationError as error:
             return validation_faults(
                 error, self.options_model, lambda path: settings.option_origin(self.name, path or ["options"])
             )
+        remember_secrets(self.options)
+        return []
+
+    def _secrets_to_give_again(self, keys: Sequence[str], recorded: Mapping[str, Any]) -> list[ConfigFault]:
+        from pydantic_core import to_jsonable_python
+
         now = redact(to_jsonable_python(self.options, fallback=repr))
         return [
             ConfigFault(
@@ -103,26 +124,30 @@ class Blueprint:
                 "contains a secret, which is not saved with the run. Set it again to resume: "
                 f"-o {self.name}.{key}=..., the environment or the config file",
             )
-            for key, before in recorded.items()
-            if is_redacted(before) and key not in values and key in known and now.get(key) != before
+            for key in keys
+            if now.get(key) != recorded[key]
         ]
 
     def overrides_in(self, settings: Settings) -> dict[str, Any]:
         """The values of `COMMON_KEYS` in the settings."""
         return {k: v for k, v in settings.options.get(self.name, {}).items() if k in self._common_keys()}
 
-    def build(self, emit: Emit) -> Any:
+    def build(self, manager: PluginManager) -> Any:
         """Make the plugin."""
         if isinstance(self.target, ModuleType) or not callable(self.target):
             return self.target
-        available = {"options": self.options, "emit": emit}
-        plugin = self.target(**{parameter: available[what] for parameter, what in self.arguments.items()})
+        arguments = {"emit": manager.emit} if self.takes_emit else {}
+        if self.options_parameter is not None:
+            arguments[self.options_parameter] = self.options
+        elif self.options is not None:
+            arguments |= vars(self.options)
+        plugin = self.target(**arguments)
         if plugin is None:
             raise PluginError(
                 self.target,
                 f"plugin {self.name!r}: its factory returned None: return the plugin",
             )
-        return plugin
+        return _adapted(plugin, self.name, manager)
 
     def overrides(
         self,
@@ -183,7 +208,7 @@ def make_plugin(
     faults = blueprint.read_options(Settings(options={name: options}, origins=dict(origins or {})))
     if faults:
         raise ConfigError(faults)
-    return blueprint.build(manager.emit)
+    return blueprint.build(manager)
 
 
 def _type_hints(name: str, target: Any, constructor: Any) -> Mapping[str, Any]:
@@ -198,7 +223,44 @@ def _type_hints(name: str, target: Any, constructor: Any) -> Mapping[str, Any]:
 
 
 def _is_model(hint: Any) -> bool:
-    return isinstance(hint, type) and (issubclass(hint, BaseModel) or dataclasses.is_dataclass(hint))
+    return is_pydantic_model(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
+
+
+def _has_defaults(model: Any) -> bool:
+    """Whether a model is a dataclass that can be made without arguments."""
+    if not dataclasses.is_dataclass(model) or is_pydantic_model(model):
+        return False
+    missing = dataclasses.MISSING
+    return not any(own.init and own.default is missing is own.default_factory for own in dataclasses.fields(model))
+
+
+def _model_of(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Any:
+    """A dataclass with a field for each parameter of a constructor; None if there are none."""
+    if not parameters:
+        return None
+    fields: list[Any] = []
+    for parameter in parameters:
+        hint = hints.get(parameter.name, Any)
+        if parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            default = partial(lambda value: value, parameter.default)  # a dataclass takes no list as a default
+            fields.append((parameter.name, hint, dataclasses.field(default_factory=default)))
+    namespace = {"__pydantic_config__": {"arbitrary_types_allowed": True}}
+    return dataclasses.make_dataclass("Parameters", fields, kw_only=True, namespace=namespace)
+
+
+def _adapted(plugin: Any, name: str, manager: PluginManager) -> Any:
+    """The plugin that an object of another style amounts to.
+
+    Its class names the function that adapts it, `hookline_adapter = "module:function"`. The function is called with the
+    object, the plugin's name and the manager.
+    """
+    adapter = getattr(type(plugin), f"{PROJECT_NAME}_adapter", None)
+    if adapter is None:
+        return plugin
+    module, _, function = adapter.partition(":")
+    return getattr(importlib.import_module(module), function)(plugin, name, manager)
 
 
 def _table(value: Any, fault: Callable[[list[str], str], None]) -> Mapping[str, Any]:

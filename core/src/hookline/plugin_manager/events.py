@@ -6,18 +6,46 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from functools import cache
+from typing import Any, NamedTuple, get_args
 
 import pluggy
 
 from hookline.errors import EmitError, PluginError, did_you_mean
+from hookline.plugin_manager.compatibility import missing_argument
 from hookline.plugin_manager.faults import ErrorPolicy
 from hookline_hookspecs import Clock, Kind, Schedule, Scope, Watch
 
-__all__ = ["Event", "EventContract", "Failed", "Implementation", "check_implementation", "parse_contract"]
+__all__ = [
+    "Event",
+    "EventContract",
+    "Failed",
+    "Implementation",
+    "Lifetime",
+    "check_implementation",
+    "parse_contract",
+]
 
-_LABEL = re.compile(r"(When|Emitted by|Where|Args|Returns|Added):\s*(.*)")
+_LABEL = re.compile(r"(When|Emitted by|Where|Args|Returns|Added|Until):\s*(.*)")
 _ARGUMENT = re.compile(r"    (\w+): (.*)")
+_LIFETIME = re.compile(r"\s*\b(Added: [\d.]*\d\.|Until: [\d.]*\d, use .+?\.(?=\s|$))")
+
+
+class Lifetime(NamedTuple):
+    """Since when an event or argument is there, and until when it stays."""
+
+    added: str = ""
+    """The version that added it, such as "0.1"."""
+    until: str = ""
+    """The version that will take it away; empty if it stays."""
+    instead: str = ""
+    """What to use instead of it."""
+
+    @classmethod
+    def parse(cls, added: str, until: str) -> Lifetime:
+        """`added` is "0.1.", `until` is "0.3, use on_epoch_end." or empty."""
+        version, _, instead = until.removesuffix(".").partition(", use ")
+        return cls(added.removesuffix("."), version, instead)
 
 
 @dataclass(frozen=True)
@@ -30,9 +58,15 @@ class EventContract:
     where: str = ""
     arguments: Mapping[str, str] = field(default_factory=dict)
     returns: str = ""
-    added: str = ""
+    lifetime: Lifetime = field(default_factory=Lifetime)
+    argument_lifetimes: Mapping[str, Lifetime] = field(default_factory=dict)
+    """For the arguments that were added later than the event, or go earlier."""
+
+    def lifetime_of(self, argument: str) -> Lifetime:
+        return self.argument_lifetimes.get(argument, self.lifetime._replace(until="", instead=""))
 
 
+@cache
 def parse_contract(doc: str) -> EventContract:
     """Read the labelled lines of a docstring."""
     summary, _, rest = doc.partition("\n")
@@ -45,6 +79,13 @@ def parse_contract(doc: str) -> EventContract:
             found[label[1]] = label[2]
         elif argument:
             arguments[argument[1]] = argument[2]
+    lifetime = Lifetime.parse(found.get("Added", ""), found.get("Until", ""))
+    lifetimes: dict[str, Lifetime] = {}
+    for name, text in arguments.items():
+        labels = dict(label.split(": ", 1) for label in _LIFETIME.findall(text))
+        if labels:
+            lifetimes[name] = Lifetime.parse(labels.get("Added", lifetime.added), labels.get("Until", ""))
+            arguments[name] = _LIFETIME.sub("", text)
     return EventContract(
         summary=summary,
         when=found.get("When", ""),
@@ -52,7 +93,8 @@ def parse_contract(doc: str) -> EventContract:
         where=found.get("Where", ""),
         arguments=arguments,
         returns=found.get("Returns", ""),
-        added=found.get("Added", ""),
+        lifetime=lifetime,
+        argument_lifetimes=lifetimes,
     )
 
 
@@ -95,6 +137,11 @@ class Event:
             defaults=dict(spec.kwargdefaults),
             doc=inspect.getdoc(spec.function) or "",
         )
+
+    @property
+    def contract(self) -> EventContract:
+        """The labelled lines of its docstring."""
+        return parse_contract(self.doc)
 
     @property
     def clock_source(self) -> str:
@@ -206,11 +253,7 @@ def check_implementation(hookimpl: pluggy.HookImpl, event: Event) -> None:
     plugin, where = hookimpl.plugin, f"plugin {hookimpl.plugin_name!r}: {event.name}"
     for name in hookimpl.argnames:
         if name not in event.arguments:
-            raise PluginError(
-                plugin,
-                f"{where} has an argument {name!r} that the event does not have"
-                f"{did_you_mean(name, event.arguments)}; the event is {event.signature}",
-            )
+            raise missing_argument(hookimpl, event, name)
     required_by_name = [
         parameter.name
         for parameter in _parameters(hookimpl, event, where)

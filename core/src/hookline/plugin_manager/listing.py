@@ -6,17 +6,16 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from hookline.plugin_manager.discovery import PluginRecord
 from hookline.plugin_manager.faults import FaultLedger
+from hookline.plugin_manager.loading import PluginRecord
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.timing import PluginTimer
+from hookline.pydantic_faults import is_pydantic_model
 from hookline_hookspecs.redaction import redact
 
 __all__ = ["PluginListing", "list_plugins", "print_summary"]
@@ -33,10 +32,13 @@ class PluginListing:
     name: str
     distribution: str
     version: str
+    origin: str
+    """Its distribution and version; for a plugin of the project its module or file, and the setting that names it."""
     state: str
     """`active`, `disabled`, `failed` or `quarantined`."""
     reason: str
     """Why it is not active."""
+    summary: str
     events: list[str]
     """The events that it implements; empty for a plugin that is not imported."""
     schedules: dict[str, str]
@@ -54,15 +56,19 @@ def list_plugins(manager: PluginManager, records: Iterable[PluginRecord]) -> lis
 
 
 def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
+    from pydantic_core import to_jsonable_python
+
     state, reason = record.state, record.reason
     implementations = manager.implementations_of(record.name) if state == "active" else []
     quarantined = manager.faults.quarantined.get(record.name)
     return PluginListing(
         name=record.name,
-        distribution=record.installed.distribution,
-        version=record.installed.version,
+        distribution=record.found.distribution,
+        version=record.found.version,
+        origin=record.found.origin,
         state="quarantined" if quarantined else state,
         reason=quarantined or reason,
+        summary=record.summary,
         events=list(dict.fromkeys(own.event.name for own in implementations)),
         schedules={own.event.name: str(own.schedule) for own in implementations if own.schedule is not None},
         after=list(record.constraints.after),
@@ -74,8 +80,8 @@ def _listing(manager: PluginManager, record: PluginRecord) -> PluginListing:
 
 def _as_dictionary(options: Any) -> dict[str, Any]:
     """Options by name. Secrets keep their pydantic types, so that `redact` recognises them."""
-    if isinstance(options, BaseModel):
-        return options.model_dump()
+    if is_pydantic_model(type(options)):
+        return dict(options.model_dump())
     return dataclasses.asdict(options) if dataclasses.is_dataclass(options) and not isinstance(options, type) else {}
 
 

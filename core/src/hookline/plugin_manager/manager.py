@@ -14,6 +14,7 @@ import pluggy
 
 from hookline.errors import DuplicatePluginError, OrderError, PluginError, did_you_mean
 from hookline.plugin_manager.background import Background
+from hookline.plugin_manager.compatibility import missing_event, warn_of_deprecations
 from hookline.plugin_manager.dispatch import PLAIN_OPTIONS, Dispatcher
 from hookline.plugin_manager.emitters import Emit, Emitter, compile_forward
 from hookline.plugin_manager.events import Event, Implementation, check_implementation
@@ -24,7 +25,7 @@ from hookline.plugin_manager.timing import PluginTimer
 from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule, TrainerHook
 
 if TYPE_CHECKING:
-    from hookline.plugin_manager.discovery import PluginRecord
+    from hookline.plugin_manager.loading import PluginRecord
 
 __all__ = ["Overrides", "PluginManager"]
 
@@ -58,8 +59,8 @@ class PluginManager(pluggy.PluginManager):
         super().__init__(PROJECT_NAME)
         self.rank: Final = rank
         self.faults: Final = FaultLedger()
-        self.installed: list[PluginRecord] = []
-        """The installed plugins, if they were loaded into this manager."""
+        self.records: list[PluginRecord] = []
+        """The plugins that were found, if they were loaded into this manager."""
         self._lock = threading.RLock()
         self._handler = handler = FaultHandler(self.faults, self._rebuild_emitters)
         self._background = Background(
@@ -142,6 +143,12 @@ class PluginManager(pluggy.PluginManager):
             self._adopt_implementations(plugin_name, overrides, policy)
             return plugin_name
 
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        """The options of an implementation, or None. pluggy asks for every attribute, and half of them are dunders."""
+        if name.startswith("__"):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
+
     def _check_plugin(self, plugin: Any, name: str) -> None:
         other = self.get_plugin(name)
         if other is not None:
@@ -156,10 +163,7 @@ class PluginManager(pluggy.PluginManager):
                 continue
             event = options.get("specname") or attribute
             if event not in self._events and not options.get("optionalhook"):
-                raise PluginError(
-                    plugin,
-                    f"plugin {name!r} implements {event!r}, which is not an event{did_you_mean(event, self._events)}",
-                )
+                raise missing_event(plugin, name, event, self._events)
             if isinstance(plugin, type):
                 raise PluginError(plugin, f"plugin {name!r} is a class: register an instance of it")
             if event in self._events:
@@ -183,6 +187,8 @@ class PluginManager(pluggy.PluginManager):
                 continue  # an optional hook that no hookspec declares
             own = [hookimpl for hookimpl in caller.get_hookimpls() if hookimpl.plugin_name == name]
             for hookimpl in own:
+                who = f"plugin {name!r}{f' ({overrides.distribution})' if overrides.distribution else ''}"
+                warn_of_deprecations(who, event, hookimpl.argnames)
                 schedule = _schedule_of(hookimpl, event.name, overrides)
                 self._implementations[hookimpl] = Implementation.of(
                     hookimpl, event, schedule=schedule, policy=policy, distribution=overrides.distribution

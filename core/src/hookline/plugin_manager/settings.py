@@ -2,11 +2,12 @@
 
 1. `[tool.hookline]` in the nearest pyproject.toml that has it
 2. `hookline.toml` beside it (the same keys, at the top level)
-3. the run file, if there is one: `disable`, `required` and `[plugins.NAME]`
-4. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW and HOOKLINE_REQUIRED (names separated by commas),
+3. the run file, if there is one: `disable`, `load`, `required`, `[[hooks]]` and `[plugins.NAME]`
+4. the environment: HOOKLINE_DISABLE, HOOKLINE_ALLOW, HOOKLINE_LOAD and HOOKLINE_REQUIRED (separated by commas),
    HOOKLINE_STRICT, and HOOKLINE_OPTIONS ("checkpoint.every=5 metrics.csv=true")
-5. for a resumed run, the `config.json` of its folder: the options it began with, and the plugins disabled then
-6. the command line: `-p no:NAME` and `-p NAME`, `-o PLUGIN.KEY=VALUE`
+5. for a resumed run, the `config.json` of its folder: the options and plugins of the project that it began with, and
+   the plugins disabled then
+6. the command line: `-p no:NAME`, `-p NAME` and `-p file.py:NAME`, `-o PLUGIN.KEY=VALUE`
 
 A plugin is selected by `name`, or by `name@distribution` if two distributions have one of that name. Every setting
 records its source. Faults are collected, not raised, so that all can be reported together.
@@ -17,33 +18,38 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-from pydantic import BaseModel, Field, ValidationError
+from typing import TYPE_CHECKING, Any, Final
 
 from hookline.errors import ConfigFault, did_you_mean
-from hookline.pydantic_faults import validation_faults
+from hookline.importing import Reference
 from hookline_hookspecs.redaction import REDACTED, redact
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
     from hookline.run_file import RunFile
 
-__all__ = ["Settings", "is_redacted", "parse_value", "read_settings"]
+__all__ = ["ProjectEntry", "Settings", "is_redacted", "normalized", "parse_value", "read_settings"]
 
 ENVIRONMENT: Final = {
     "HOOKLINE_DISABLE": "disable",
     "HOOKLINE_ALLOW": "allow",
+    "HOOKLINE_LOAD": "load",
     "HOOKLINE_REQUIRED": "required",
     "HOOKLINE_STRICT": "strict",
     "HOOKLINE_OPTIONS": "plugins",
 }
+
+KEYS: Final = (
+    "disable", "allow", "load", "hooks", "required", "strict", "background_capacity", "drain_seconds", "plugins",
+)  # fmt: skip
+"""The keys of `[tool.hookline]`."""
 
 DEEPEST: Final = 32
 TOO_DEEP: Final = f"is nested more than {DEEPEST} levels deep"
@@ -51,16 +57,16 @@ LONGEST_PATH: Final = 200
 """Characters of a `-o` argument that are shown in a fault."""
 
 
-class Schema(BaseModel):
-    """The keys of `[tool.hookline]`."""
+@dataclass(frozen=True)
+class ProjectEntry:
+    """A plugin that the settings load from a module or file of the project."""
 
-    disable: list[str] = []
-    allow: list[str] | None = None
-    required: list[str] = []
-    strict: bool | None = None
-    background_capacity: Annotated[int, Field(ge=1)] | None = None
-    drain_seconds: Annotated[float, Field(ge=0)] | None = None
-    plugins: dict[str, dict[str, Any]] = {}
+    name: str
+    reference: Reference
+    where: str
+    """The setting that names it."""
+    recorded: bool = False
+    """The setting is the config of the run that is resumed."""
 
 
 @dataclass
@@ -73,11 +79,15 @@ class Settings:
     """Exceptions to a disabled name, as `name@distribution`."""
     allowed: dict[str, str] | None = None
     """The source that allows each plugin; None allows all."""
+    loaded: list[ProjectEntry] = field(default_factory=list)
+    """The plugins of the project, without a distribution."""
     required: list[tuple[Requirement, str]] = field(default_factory=list)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Options by plugin and key."""
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
     """The source of each option, by plugin and key."""
+    folder: Path | None = None
+    """The folder of the config file; None if there is none."""
     strict: bool = False
     background_capacity: int = 256
     drain_seconds: float = 5.0
@@ -94,26 +104,65 @@ class Settings:
         first, *rest = map(str, path)
         return ".".join([self.origins.get((plugin, first), f"[tool.hookline.plugins.{plugin}] {first}"), *rest])
 
-    def add_layer(self, layer: Schema, where: Mapping[str, str]) -> None:
-        """Merge one source; `where` names the source of each key."""
-        for name in layer.disable:
+    def add_layer(self, layer: Mapping[str, Any], where: Mapping[str, str], folder: Path) -> None:
+        """Merge one source; `where` names the source of each key, and paths are relative to `folder`."""
+        for text in layer.get("load", ()):
+            self.load(text, where["load"], folder)
+        for number, hook in enumerate(layer.get("hooks", ())):
+            self._add_hook(hook, f"{where['hooks']}[{number}]", folder)
+        for name in layer.get("disable", ()):
             self.disable(name, where["disable"])
-        if layer.allow is not None:
-            self.allowed = dict.fromkeys(map(_selector, layer.allow), where["allow"])
-            self.mentions += [(name, where["allow"]) for name in layer.allow]
-        for text in layer.required:
-            try:
-                self.required.append((Requirement(text), where["required"]))
-            except InvalidRequirement:
-                problem = f"{text!r} is not a plugin name with an optional version, such as 'checkpoint>=1'"
-                self.faults.append(ConfigFault(where["required"], problem))
-        self.strict = self.strict if layer.strict is None else layer.strict
-        self.background_capacity = layer.background_capacity or self.background_capacity
-        self.drain_seconds = self.drain_seconds if layer.drain_seconds is None else layer.drain_seconds
-        for plugin, options in layer.plugins.items():
+        if layer.get("allow") is not None:
+            self.allowed = dict.fromkeys(map(_selector, layer["allow"]), where["allow"])
+            self.mentions += [(name, where["allow"]) for name in layer["allow"]]
+        for text in layer.get("required", ()):
+            self._require(text, where["required"])
+        for key in ("strict", "background_capacity", "drain_seconds"):
+            if layer.get(key) is not None:
+                setattr(self, key, layer[key])
+        for plugin, options in layer.get("plugins", {}).items():
             self.mentions.append((plugin, f"{where['plugins']}.{plugin}"))
             for key, value in options.items():
                 self.set_option(plugin, key, value, f"{where['plugins']}.{plugin}.{key}")
+
+    def load(self, text: str, where: str, folder: Path, name: str | None = None) -> ProjectEntry | None:
+        """Add a plugin of the project: `module:NAME` or `path/to/file.py:NAME`, with `name=` before it or without."""
+        given, equals, rest = (own.strip() for own in text.partition("="))
+        reference = Reference.parse(rest if equals else given, folder.resolve())
+        if reference is None:
+            problem = f"{text!r} is not of the form module:NAME or path/to/file.py:NAME"
+            self.faults.append(ConfigFault(where, problem))
+            return None
+        name = name or (given if equals else _default_name(reference))
+        if not re.fullmatch(r"[\w-]+", name):
+            problem = f"{name!r} is not a plugin name: use letters, digits and dashes, as in nan-guard=file.py:NanGuard"
+            self.faults.append(ConfigFault(where, problem))
+            return None
+        entry = ProjectEntry(name, reference, where)
+        if all((own.name, own.reference) != (name, reference) for own in self.loaded):
+            self.loaded.append(entry)
+        return entry
+
+    def _add_hook(self, table: Mapping[str, Any], where: str, folder: Path) -> None:
+        """`[[hooks]]`: `use` names a class, `name` the plugin; the other keys are options, such as its arguments."""
+        for key, example in (("use", "my_project.hooks:HealthHook"), ("name", "health")):
+            if not isinstance(table.get(key, "" if key == "name" else None), str):
+                self.faults.append(ConfigFault(f"{where}.{key}", f'must be a string, as in {key} = "{example}"'))
+                return
+        entry = self.load(table["use"], f"{where}.use", folder, table.get("name"))
+        if entry is not None:
+            for key, value in table.items():
+                if key not in ("use", "name"):
+                    self.set_option(entry.name, key, value, f"{where}.{key}")
+
+    def _require(self, text: str, where: str) -> None:
+        from packaging.requirements import InvalidRequirement, Requirement
+
+        try:
+            self.required.append((Requirement(text), where))
+        except InvalidRequirement:
+            problem = f"{text!r} is not a plugin name with an optional version, such as 'checkpoint>=1'"
+            self.faults.append(ConfigFault(where, problem))
 
     def disable(self, name: str, where: str) -> None:
         own = _selector(name)
@@ -173,6 +222,15 @@ class Settings:
                 options[key] = value
                 self.origins[plugin, key] = f"{where}: plugins.{plugin}.options.{key}"
 
+    def load_recorded(self, plugins: Mapping[str, Any], where: str) -> None:
+        """Load the plugins of the project that a run began with, where the other sources do not name them."""
+        known = {entry.name for entry in self.loaded}
+        for plugin, own in plugins.items():
+            place = own.get("load")
+            if place is not None and plugin not in known:
+                reference = Reference(place["module"], place["name"], Path(place["folder"]))
+                self.loaded.append(ProjectEntry(plugin, reference, f"{where}: plugins.{plugin}.load", recorded=True))
+
 
 def read_settings(
     folder: Path | None = None,
@@ -189,20 +247,20 @@ def read_settings(
     """
     settings = Settings()
     for path, table, prefix in _find_config(folder or Path.cwd(), settings.faults):
-        _add_table(settings, table, f"{_shown(path)}: {prefix}")
+        settings.folder = path.parent
+        _add_table(settings, table, f"{_shown(path)}: {prefix}", path.parent)
     if run_file is not None:
-        _add_table(settings, run_file.settings, run_file.config.where)
+        _add_table(settings, run_file.settings, run_file.config.where, run_file.config.folder)
     _add_environment(settings, os.environ if environ is None else environ)
+    config = {} if recorded is None else json.loads(recorded.read_text(encoding="utf-8"))
     if recorded is not None:
-        config = json.loads(recorded.read_text(encoding="utf-8"))
         settings.add_recorded(config.get("plugins", {}), config.get("disabled", ()), _shown(recorded))
     for argument in plugin_arguments:
-        if argument.startswith("no:"):
-            settings.disable(argument.removeprefix("no:"), f"-p {argument}")
-        else:
-            settings.enable(argument, f"-p {argument}")
+        _add_plugin_argument(settings, argument)
     for argument in option_arguments:
         _add_option_argument(settings, argument, "-o ")
+    if recorded is not None:
+        settings.load_recorded(config.get("plugins", {}), _shown(recorded))
     return settings
 
 
@@ -215,10 +273,15 @@ def is_redacted(value: Any) -> bool:
     return isinstance(value, str) and REDACTED in value
 
 
+def normalized(name: str) -> str:
+    """The name of a distribution as packaging tools compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def _selector(text: str) -> str:
     """`name`, or `name@distribution` with the distribution's name normalised."""
     name, at, distribution = text.partition("@")
-    return f"{name}@{canonicalize_name(distribution)}" if at else name
+    return f"{name}@{normalized(distribution)}" if at else name
 
 
 def _covers(selector: str, other: str) -> bool:
@@ -255,17 +318,45 @@ def _read_toml(path: Path, faults: list[ConfigFault]) -> dict[str, Any] | None:
     return None
 
 
-def _add_table(settings: Settings, table: Any, prefix: str) -> None:
+def _default_name(reference: Reference) -> str:
+    """`NanGuard` and `nan_guard` are `nan-guard`."""
+    name = reference.attribute or (reference.file.stem if reference.file else reference.module.rpartition(".")[2])
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name)
+    return words.replace("_", "-").strip("-").lower()
+
+
+def _add_plugin_argument(settings: Settings, argument: str) -> None:
+    where, name = f"-p {argument}", argument.removeprefix("no:")
+    names_code = ":" in name or name.endswith(".py")
+    if name == argument and names_code:
+        entry = settings.load(argument, where, Path.cwd())
+        if entry is not None:
+            settings.enable(entry.name, where)
+    elif names_code:
+        settings.faults.append(ConfigFault(where, "turn a plugin off by its name, as in -p no:nan-guard"))
+    elif name == argument:
+        settings.enable(name, where)
+    else:
+        settings.disable(name, where)
+
+
+def _add_table(settings: Settings, table: Any, prefix: str, folder: Path) -> None:
     if isinstance(table, dict) and "tool" in table and prefix.endswith(": "):
         problem = "in hookline.toml the keys are at the top level, not under [tool.hookline]"
         settings.faults.append(ConfigFault(f"{prefix}tool", problem))
         return
-    try:
-        layer = Schema.model_validate(table, extra="forbid")
-    except ValidationError as error:
-        settings.faults += validation_faults(error, Schema, lambda path: prefix + ".".join(map(str, path)))
-        return
-    settings.add_layer(layer, {key: prefix + key for key in Schema.model_fields})
+    settings.add_layer(
+        _read_table(table, settings, lambda key: prefix + key), {key: prefix + key for key in KEYS}, folder
+    )
+
+
+def _read_table(table: Any, settings: Settings, locate: Callable[[str], str]) -> Mapping[str, Any]:
+    """The validated settings in a table; none if it has faults, which are added to the settings."""
+    from hookline.plugin_manager.settings_schema import read_table  # imports pydantic
+
+    layer, faults = read_table(table)
+    settings.faults += [ConfigFault(locate(fault.where), fault.problem) for fault in faults]
+    return layer
 
 
 def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -276,13 +367,11 @@ def _add_environment(settings: Settings, environ: Mapping[str, str]) -> None:
         if key == "plugins":
             _add_options_variable(settings, variable, text)
             continue
-        value: Any = text if key == "strict" else [name.strip() for name in text.split(",") if name.strip()]
-        try:
-            layer = Schema.model_validate({key: value})
-        except ValidationError as error:
-            settings.faults += [ConfigFault(variable, fault.problem) for fault in validation_faults(error, Schema)]
-            continue
-        settings.add_layer(layer, {key: variable})
+        if key == "strict":
+            layer = _read_table({key: text}, settings, lambda _: "HOOKLINE_STRICT")
+        else:
+            layer = {key: [name.strip() for name in text.split(",") if name.strip()]}
+        settings.add_layer(layer, {key: variable}, Path.cwd())
     for variable in environ:
         if variable.startswith("HOOKLINE_") and variable not in ENVIRONMENT:
             # Plugins have variables of their own: report only close misspellings of ours.

@@ -24,7 +24,6 @@ from hookline.rewards.integrated import (  # noqa: E402
 )
 from hookline.rewards.phrases import PhraseList  # noqa: E402
 from hookline.rewards.pipeline import (  # noqa: E402
-    TextVerifier,
     VerifierPipeline,
     create_custom_verifier_pipeline,
     create_default_verifier_pipeline,
@@ -32,6 +31,7 @@ from hookline.rewards.pipeline import (  # noqa: E402
 from hookline.rewards.processor import RolloutRewardProcessor, create_rollout_reward_processor  # noqa: E402
 from hookline.rewards.scoring import compute_reward_vector  # noqa: E402
 from hookline.rewards.verification import ReportColumn, result_codes  # noqa: E402
+from hookline.text_verifier import TextVerifier  # noqa: E402
 from hookline_hookspecs import VerificationReport, VerificationResult  # noqa: E402
 
 __all__ = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,12 +11,12 @@ import numpy as np
 
 from hookline.errors import ConfigError, ConfigFault, HooklineError, did_you_mean
 from hookline.plugin_manager.construction import make_plugin
-from hookline.plugin_manager.discovery import InstalledPlugin, installed_plugins, load_plugins
+from hookline.plugin_manager.discovery import FoundPlugin, find_plugins
+from hookline.plugin_manager.loading import load_plugins
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.rewards.errors import OnFailure, RewardError
 from hookline.rewards.features import FeatureTable
-from hookline.rewards.phrases import PhraseList
 from hookline.rewards.verification import (
     HOW_TO_GET_VERIFIERS,
     RESULTS,
@@ -26,11 +25,11 @@ from hookline.rewards.verification import (
     combine_reports,
     verify_batch,
 )
-from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport, hookimpl
+from hookline.text_verifier import TextVerifier
+from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport
 from hookline_hookspecs.errors import describe_error
 
 __all__ = [
-    "TextVerifier",
     "VerifierPipeline",
     "create_custom_verifier_pipeline",
     "create_default_verifier_pipeline",
@@ -43,34 +42,6 @@ logger = logging.getLogger("hookline.rewards")
 
 PREFIX: Final = "verify-"
 """The entry point of a verifier is called `verify-<type>`."""
-
-
-class TextVerifier(ABC):
-    """Base class of verifiers. A verifier is a plugin: register it, or give it an entry point `verify-<type>`.
-
-    `name` labels its reports and defaults to the name of the class. `weight` is its weight in the combined score. Its
-    FAIL is a FAIL of the whole pipeline, unless its weight is 0.
-    """
-
-    name: str = ""
-    phrase_lists: Sequence[PhraseList] = ()
-    """Phrases that the verifier counts with `batch.features`."""
-    weight: float = 1.0
-
-    @abstractmethod
-    def verify(self, prompt: str, response: str) -> VerificationReport:
-        """Judge one response."""
-
-    @hookimpl
-    def verify_episodes(self, batch: EpisodeBatch) -> Mapping[str, Sequence[VerificationReport | None]]:
-        name = self.name or type(self).__name__
-        reports = []
-        for index, episode in enumerate(batch):
-            try:
-                reports.append(self.verify(episode.prompt, episode.response))
-            except Exception as error:
-                raise RewardError(f"verifier {name!r} failed on episode {index}: {describe_error(error)}") from error
-        return {name: reports}
 
 
 class VerifierPipeline:
@@ -142,7 +113,7 @@ def create_custom_verifier_pipeline(configs: Iterable[Mapping[str, Any] | TextVe
 def load_verifiers(manager: PluginManager, settings: Settings | None = None) -> None:
     """Register the installed verifiers that the settings enable. Other plugins are not imported."""
     settings = read_settings() if settings is None else settings
-    verifiers = [plugin for plugin in installed_plugins() if plugin.name.startswith(PREFIX)]
+    verifiers = [plugin for plugin in find_plugins(settings) if plugin.name.startswith(PREFIX)]
     names = {plugin.name for plugin in verifiers}
     # Settings of other plugins are checked by the run, which loads them.
     mentions = [(name, where) for name, where in settings.mentions if name.startswith(PREFIX)]
@@ -177,9 +148,9 @@ def make_verifier(config: Any, index: int, manager: PluginManager, settings: Set
         raise RewardError(f"{where}: plugin {plugin} cannot be used: {what}") from error
 
 
-def _find(kind: str, where: str, settings: Settings) -> InstalledPlugin:
+def _find(kind: str, where: str, settings: Settings) -> FoundPlugin:
     """The one enabled plugin of this type."""
-    installed = installed_plugins()
+    installed = find_plugins(settings)
     found = [plugin for plugin in installed if plugin.name == PREFIX + kind]
     found = found or [plugin for plugin in installed if plugin.name == kind]
     if not found:
@@ -195,7 +166,7 @@ def _find(kind: str, where: str, settings: Settings) -> InstalledPlugin:
     raise RewardError(f"{where}: plugin {found[0]} is disabled, {reasons[found[0]]}")
 
 
-def _not_installed(kind: str, installed: Sequence[InstalledPlugin]) -> str:
+def _not_installed(kind: str, installed: Sequence[FoundPlugin]) -> str:
     kinds = [plugin.name.removeprefix(PREFIX) for plugin in installed if plugin.name.startswith(PREFIX)]
     if not kinds:
         return f"no verifier is installed, so none of type {kind!r}: {HOW_TO_GET_VERIFIERS}"

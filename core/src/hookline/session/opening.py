@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import HooklineError
-from hookline.plugin_manager.discovery import open_plugins
 from hookline.plugin_manager.listing import print_summary
+from hookline.plugin_manager.loading import open_plugins
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.session.session import Session

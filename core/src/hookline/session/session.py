@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from hookline.errors import HooklineError
+from hookline.plugin_manager.fingerprints import fingerprint_of_plugin, fingerprints_of_packages
 from hookline.plugin_manager.listing import list_plugins
 from hookline.plugin_manager.manager import PluginManager
 from hookline.session.run_folder import claimed_run_folder, holds_run, write_config
@@ -107,10 +108,14 @@ class Session:
 
     def _claim_folder(self, cleanup: ExitStack) -> None:
         config, run_dir = getattr(self.state, "config", {}), getattr(self.state, "run_dir", None)
-        installed = list_plugins(self.plugins, self.plugins.installed)
-        active = [own for own in installed if own.state == "active"]
-        config["plugins"] = {own.name: {"version": own.version, "options": own.options} for own in active}
-        config["disabled"] = sorted({own.name for own in installed if own.state == "disabled"} - {*config["plugins"]})
+        records = self.plugins.records
+        active = [record for record in records if record.state == "active"]
+        config["plugins"] = {
+            own.name: {**fingerprint_of_plugin(record), "options": own.options}
+            for record, own in zip(active, list_plugins(self.plugins, active), strict=True)
+        }
+        config["disabled"] = sorted({own.name for own in records if own.state == "disabled"} - {*config["plugins"]})
+        config["packages"] = fingerprints_of_packages()
         if getattr(self.state, "host", None) is not None:
             config["host"] = self.state.host
         if run_dir is not None and self.plugins.rank == 0:

@@ -1,4 +1,4 @@
-"""A test kit for plugin authors. It needs no trainer and, apart from `check_engine`, no torch, jax or mlx.
+"""A test kit for plugin authors. It needs no trainer, and no framework but for engines and environments.
 
 `pip install "hookline[testing]"` adds three fixtures to pytest:
 
@@ -17,15 +17,18 @@
     def test_it_has_a_good_sink(tmp_path):
         check_sink(Tracker, folder=tmp_path)
 
-For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines `check_engine`.
+For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines, environments and
+verifiers `check_engine`, `check_environment` and `check_verifier`. `hookline new-plugin --kind KIND` uses them.
 `hookline.testing.tiny_models` makes the folders of random Hugging Face models.
 """
 
 from hookline.testing.conformance import check_plugin, sample_arguments
 from hookline.testing.emitter import EmitterError, check_emitter
 from hookline.testing.engine import check_engine
+from hookline.testing.environments import check_environment
 from hookline.testing.fixtures import EventRecorder, RecordedEvent
 from hookline.testing.sinks import check_sink
+from hookline.testing.verifiers import check_verifier
 
 __all__ = [
     "EmitterError",
@@ -33,7 +36,9 @@ __all__ = [
     "RecordedEvent",
     "check_emitter",
     "check_engine",
+    "check_environment",
     "check_plugin",
     "check_sink",
+    "check_verifier",
     "sample_arguments",
 ]

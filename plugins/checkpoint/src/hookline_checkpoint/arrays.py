@@ -2,6 +2,8 @@
 
 The file is written here, not by the `safetensors` package, so that a snapshot is a single copy into the buffer that the
 writer reads from. The package reads the files, since it checks untrusted ones thoroughly.
+
+NumPy and `safetensors` are imported where they are used: every command imports this module, and few save or load.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import struct
 import sys
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
-
-import numpy
-import safetensors
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 from hookline_checkpoint.errors import CheckpointError, InvalidCheckpointError
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 __all__ = [
     "Arrays",
@@ -94,19 +96,24 @@ class ReusedBuffer:
     """A buffer for the arrays of one file. It is allocated once, and again only if the arrays grow."""
 
     def __init__(self) -> None:
-        self._memory = numpy.empty(0, numpy.uint8)
+        self._grow(0)
+
+    def _grow(self, size: int) -> None:
+        import numpy
+
+        self._memory = numpy.empty(size, numpy.uint8)
 
     def reserve(self, size: int) -> None:
         """Allocate the buffer and touch every page, since the system provides memory only when it is written to."""
         if len(self._memory) < size:
-            self._memory = numpy.empty(size, numpy.uint8)
+            self._grow(size)
             self._memory[:: mmap.PAGESIZE] = 0
 
     def fill(self, arrays: Mapping[str, Any]) -> list[bytes | memoryview]:
         """Copy arrays into the buffer, and return the bytes of their file. They are valid until the next call."""
         header, size = _lay_out(arrays)
         if len(self._memory) < size:
-            self._memory = numpy.empty(size, numpy.uint8)
+            self._grow(size)
         for name, entry in header.items():
             start, stop = entry["data_offsets"]
             _copy(name, arrays[name], self._memory[start:stop])
@@ -153,6 +160,8 @@ def _lay_out(arrays: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]
 
 
 def _copy(name: str, array: Any, target: NDArray[numpy.uint8]) -> None:
+    import numpy
+
     try:
         of_type = type_name(array)
         if is_torch_tensor(array):
@@ -175,6 +184,8 @@ def _copy(name: str, array: Any, target: NDArray[numpy.uint8]) -> None:
 
 def _bits_of_bfloat16(array: Any) -> Any:
     """The same bits as uint16, since NumPy has no bfloat16."""
+    import numpy
+
     mlx = sys.modules.get("mlx.core")
     if mlx is not None and isinstance(array, mlx.array):
         return array.view(mlx.uint16)
@@ -210,6 +221,8 @@ class StoredArray(NamedTuple):
         return torch.from_numpy(self._numbers("int16")).view(torch.bfloat16)
 
     def _numbers(self, of_type: str) -> NDArray[Any]:
+        import numpy
+
         return numpy.frombuffer(self.data, numpy.dtype(of_type).newbyteorder("<")).reshape(self.shape)
 
 
@@ -233,6 +246,8 @@ def check_header(file: BinaryIO, size: int) -> None:
 
 def read_arrays(data: bytes) -> dict[str, StoredArray]:
     """The arrays of a safetensors file by name."""
+    import safetensors
+
     try:
         found: list[tuple[str, Any]] = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:

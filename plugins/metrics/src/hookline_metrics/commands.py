@@ -16,16 +16,21 @@ __all__ = ["report", "runs", "serve"]
 RUNS: Final = Path("runs")
 
 
-def runs(run: str | None = None, /, *, json: bool = False) -> None:
-    """List runs with their latest metrics, or show one with its curves.
+def runs(run: str | None = None, /, *, diff: tuple[str, str] | None = None, json: bool = False) -> None:
+    """List runs with their latest metrics, show one with its curves, or compare two.
 
     Parameters
     ----------
     run
         A run, as a folder or as a name in `runs/`. Or a folder of runs to list (default: `runs/`).
+    diff
+        Two runs (`--diff A B`): print in what they differ, in config, plugins and versions.
     json
         Print JSON.
     """
+    if diff is not None:
+        _print_diff(*diff, as_json=json)
+        return
     from hookline_metrics.summaries import describe_run, describe_runs
     from hookline_metrics.terminal import print_run, print_runs
 
@@ -42,6 +47,16 @@ def runs(run: str | None = None, /, *, json: bool = False) -> None:
         print(json_format.dumps(listed, indent=2))
     else:
         print_runs(listed, folder)
+
+
+def _print_diff(first: str, second: str, *, as_json: bool) -> None:
+    from hookline_metrics.run_diff import diff_lines, diff_runs
+
+    found = diff_runs(_find(first), _find(second))
+    if as_json:
+        print(json_format.dumps(found, indent=2))
+    else:
+        print("\n".join(diff_lines(first, second, found)))
 
 
 def report(run: str, /, *, output: Path | None = None, open: bool = False) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import numpy as np
-from pydantic import Field
+from hookline_verifiers.column_verifier import ColumnVerifier, Limits, VerifierOptions
 
-from hookline.rewards import FeatureTable, ReportColumn, result_codes
-from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
+if TYPE_CHECKING:
+    from hookline.rewards import FeatureTable, ReportColumn
 
 __all__ = ["CoherenceVerifier", "Options"]
 
@@ -20,15 +20,19 @@ MAX_SENTENCE_WORDS: Final = 40.0
 VARIETY_PART, SENTENCES_PART, WORDS_PART = 0.6, 0.25, 0.15
 
 
+@dataclass(frozen=True, kw_only=True)
 class Options(VerifierOptions):
     """The lowest scores for PASS and for WARNING."""
 
-    pass_from: Annotated[float, Field(ge=0, le=1)] = 0.7
-    warn_from: Annotated[float, Field(ge=0, le=1)] = 0.4
+    pass_from: Annotated[float, Limits(ge=0, le=1)] = 0.7
+    warn_from: Annotated[float, Limits(ge=0, le=1)] = 0.4
 
 
 class CoherenceVerifier(ColumnVerifier):
-    """The score is 60 % for unique words, 25 % for sentences of usual length, 15 % for words of usual length."""
+    """Verifies that a response reads like language.
+
+    The score is 60 % for unique words, 25 % for sentences of usual length, 15 % for words of usual length.
+    """
 
     name = "coherence"
 
@@ -37,6 +41,10 @@ class CoherenceVerifier(ColumnVerifier):
         self._options = options
 
     def judge(self, features: FeatureTable) -> ReportColumn:
+        import numpy as np
+
+        from hookline.rewards import ReportColumn, result_codes
+
         words = np.maximum(features.words, 1.0)
         unique_share = features.unique_words / words
         long_share = features.long_words / words

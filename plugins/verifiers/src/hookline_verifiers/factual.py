@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from hookline.rewards import FeatureTable, ReportColumn, result_codes
 from hookline_verifiers.column_verifier import ColumnVerifier, Phrases, VerifierOptions, quoted, word_list
+
+if TYPE_CHECKING:
+    from hookline.rewards import FeatureTable, PhraseList, ReportColumn
 
 __all__ = ["FactualVerifier", "Options"]
 
 CLAIM_COST: Final = 0.35
 
 
+@dataclass(frozen=True, kw_only=True)
 class Options(VerifierOptions):
     """Phrases to add to the built-in word lists, and phrases to remove."""
 
@@ -27,22 +30,36 @@ class Options(VerifierOptions):
 
 
 class FactualVerifier(ColumnVerifier):
-    """PASS if there are no more claims than phrases of support, WARNING for one more, FAIL for two or more."""
+    """Verifies that sweeping claims in a response come with support.
+
+    PASS if there are no more claims than phrases of support, WARNING for one more, FAIL for two or more.
+    """
 
     name = "factual"
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._claims = word_list("claims", more=options.claims, without=options.allow)
-        self._support = word_list("support", more=options.support, without=options.allow)
-        self.phrase_lists = (self._claims, self._support)
+        self._options = options
+
+    @cached_property
+    def phrase_lists(self) -> tuple[PhraseList, PhraseList]:  # type: ignore[override]  # read when first needed
+        own = self._options
+        return (
+            word_list("claims", more=own.claims, without=own.allow),
+            word_list("support", more=own.support, without=own.allow),
+        )
 
     def judge(self, features: FeatureTable) -> ReportColumn:
-        claims, support = features.count(self._claims), features.count(self._support)
+        import numpy as np
+
+        from hookline.rewards import ReportColumn, result_codes
+
+        claim_phrases, support_phrases = self.phrase_lists
+        claims, support = features.count(claim_phrases), features.count(support_phrases)
         unsupported = np.maximum(claims - support, 0.0)
         scores = np.where(features.words > 0, np.maximum(1.0 - CLAIM_COST * unsupported, 0.0), 0.0)
 
-        find_claims = features.finder(self._claims)
+        find_claims = features.finder(claim_phrases)
 
         def message(index: int) -> str:
             if not features.words[index]:

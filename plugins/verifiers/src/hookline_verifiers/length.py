@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from pydantic import Field, model_validator
-
-from hookline.rewards import Column, FeatureTable, ReportColumn, result_codes
 from hookline_hookspecs import EpisodeBatch, hookimpl
-from hookline_verifiers.column_verifier import ColumnVerifier, VerifierOptions
+from hookline_verifiers.column_verifier import ColumnVerifier, Limits, VerifierOptions
+
+if TYPE_CHECKING:
+    from hookline.rewards import Column, FeatureTable, ReportColumn
 
 __all__ = ["LengthVerifier", "Options"]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Options(VerifierOptions):
     """Bounds in words, both inclusive."""
 
-    min_length: Annotated[int, Field(ge=0)] = 10
-    max_length: Annotated[int, Field(ge=1)] = 500
+    min_length: Annotated[int, Limits(ge=0)] = 10
+    max_length: Annotated[int, Limits(ge=1)] = 500
 
-    @model_validator(mode="after")
-    def _bounds_are_in_order(self) -> Options:
+    def __post_init__(self) -> None:
         if self.min_length > self.max_length:
             raise ValueError(f"min_length {self.min_length} is above max_length {self.max_length}")
-        return self
 
 
 class LengthVerifier(ColumnVerifier):
-    """PASS within the bounds, WARNING down to half the minimum and up to twice the maximum, else FAIL.
+    """Verifies the length of a response.
+
+    PASS within the bounds, WARNING down to half the minimum and up to twice the maximum, else FAIL.
 
     An episode whose metadata has a `target_length` below the minimum may be as short as that.
     """
@@ -43,12 +44,18 @@ class LengthVerifier(ColumnVerifier):
 
     @hookimpl
     def verify_episodes(self, batch: EpisodeBatch) -> Mapping[str, ReportColumn]:
+        from hookline.rewards import FeatureTable
+
         return {self.name: self._judge(FeatureTable.of(batch, [self]), self._minimums(batch))}
 
     def judge(self, features: FeatureTable) -> ReportColumn:
+        import numpy as np
+
         return self._judge(features, np.full(len(features), float(self._min)))
 
     def _minimums(self, batch: EpisodeBatch) -> Column:
+        import numpy as np
+
         minimum = np.full(len(batch), float(self._min))
         for index, episode in enumerate(batch.episodes):
             if episode.metadata and "target_length" in episode.metadata:
@@ -56,6 +63,10 @@ class LengthVerifier(ColumnVerifier):
         return minimum
 
     def _judge(self, features: FeatureTable, minimum: Column) -> ReportColumn:
+        import numpy as np
+
+        from hookline.rewards import ReportColumn, result_codes
+
         words = features.words
         from_below = words / np.maximum(minimum, 1.0)
         from_above = self._max / np.maximum(words, 1.0)

@@ -1,4 +1,7 @@
-"""`hookline new-plugin NAME`: write the distribution of a new plugin, with tests that pass."""
+"""`hookline new-plugin NAME`: write the distribution of a new plugin, with tests that pass.
+
+`template/common` is written for every kind, then `template/KIND` over it.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,56 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import Annotated, Final, Literal, NamedTuple
 
 from cyclopts import Parameter
-from rich.console import Console
 
+import hookline
 from hookline.errors import HooklineError
 
-__all__ = ["new_plugin"]
+__all__ = ["KINDS", "new_plugin"]
+
+Kind = Literal["plugin", "sink", "environment", "engine", "verifier"]
 
 
-def new_plugin(name: str, /, *, folder: Annotated[Path | None, Parameter(name="--in")] = None) -> None:
+class KindOfPlugin(NamedTuple):
+    """In what the distributions of one kind differ, besides their code."""
+
+    summary: str
+    option: str
+    """A line for the settings in its README."""
+    extras: str = ""
+    """The extras of `hookline` that it needs. Without any, it needs the hookspecs only."""
+    others: tuple[str, ...] = ()
+    prefix: str = ""
+    """What its entry point begins with."""
+
+
+KINDS: Final[dict[Kind, KindOfPlugin]] = {
+    "plugin": KindOfPlugin("A Hookline plugin that logs the losses of a run", 'prefix = "my run"'),
+    "sink": KindOfPlugin("A Hookline plugin that stores the metrics of runs", 'file_name = "numbers.jsonl"'),
+    "environment": KindOfPlugin("An environment for Hookline", "length = 16", "jax", ("gymnasium>=1", "numpy>=2")),
+    "engine": KindOfPlugin("A rollout engine for Hookline", 'on_error = "raise"', "jax,torch"),
+    "verifier": KindOfPlugin("A verifier for Hookline", "limit = 0.25", "rewards", prefix="verify-"),
+}
+
+
+def new_plugin(
+    name: str,
+    /,
+    *,
+    kind: Kind = "plugin",
+    folder: Annotated[Path | None, Parameter(name="--in")] = None,
+) -> None:
     """Write a new plugin as a distribution, ready to install and publish.
 
     Parameters
     ----------
     name
         The plugin's name: lower-case letters, digits and dashes, such as `nan-guard`.
+    kind
+        What it begins with: an event (`plugin`), a place for metrics (`sink`), an `environment`, an `engine` that
+        generates text, or a `verifier` of responses.
     folder
         Where to write it; by default the current folder.
     """
@@ -35,24 +71,40 @@ def new_plugin(name: str, /, *, folder: Annotated[Path | None, Parameter(name="-
     target = (folder or Path.cwd()) / f"hookline-{plain}"
     if target.exists():
         raise HooklineError(f"{target} already exists: choose another name, or remove it")
-    names = {
+    template, names = resources.files(__package__) / "template", _names(plain, KINDS[kind])
+    _write(template / "common", target, names)
+    _write(template / kind, target, names)
+    print(f"Wrote {target}. Next:")
+    print(f"  pip install -e '{target}[test]'")
+    print(f"  pytest {target}")
+    print("  hookline plugins")
+
+
+def _names(plain: str, kind: KindOfPlugin) -> dict[str, str]:
+    # No upper limit: what a version takes away, it warns of before, and a plugin that lacks nothing goes on.
+    version = ">=" + ".".join(hookline.__version__.split(".")[:2])
+    core = [f"hookline[{kind.extras}]{version}"] if kind.extras else []
+    return {
         "name": plain,
+        "entry_point": kind.prefix + plain,
         "distribution": f"hookline-{plain}",
         "package": f"hookline_{plain.replace('-', '_')}",
         "class_name": "".join(part.capitalize() for part in plain.split("-")),
+        "summary": kind.summary,
+        "option": kind.option,
+        "dependencies": _quoted([f"hookline-hookspecs{version}", *core, *kind.others]),
+        "test_dependencies": _quoted([f"hookline[testing]{version}"]),
     }
-    _write(resources.files(__package__) / "template", target, names)
-    console = Console(highlight=False)
-    console.print(f"Wrote {target}. Next:", markup=False, soft_wrap=True)
-    console.print(f"  pip install -e '{target}[test]'", markup=False, soft_wrap=True)
-    console.print(f"  pytest {target}", markup=False, soft_wrap=True)
-    console.print("  hookline plugins", markup=False, soft_wrap=True)
+
+
+def _quoted(requirements: list[str]) -> str:
+    return ", ".join(f'"{requirement}"' for requirement in requirements)
 
 
 def _write(source: Traversable, target: Path, names: dict[str, str]) -> None:
     """Copy the template, with names filled in, in contents and paths. The suffix `.in` keeps linters off it."""
     if source.is_dir():
-        target.mkdir(parents=True)
+        target.mkdir(parents=True, exist_ok=True)
         for child in source.iterdir():
             if child.name != "__pycache__":
                 _write(child, target / Template(child.name.removesuffix(".in")).substitute(names), names)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from hookline.errors import did_you_mean
+from hookline.importing import import_file
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.rewards import IntegratedRewardConfig
@@ -17,7 +18,6 @@ from hookline.rollout import CurriculumConfig, Lesson
 from hookline.rollout.text import ARITHMETIC_LEVELS, Checker, TextTask, arithmetic_lessons, exact_match
 from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
 from hookline.training.errors import DatasetError, TrainerConfigError
-from hookline.training.tasks.python_file import import_file
 from hookline.training.tasks.sft import huggingface_policy
 from hookline.training.tasks.task import Task
 from hookline.training.text_examples import read_examples, read_problems, split

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hookline.errors import did_you_mean
+from hookline.importing import import_file
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.training.errors import UnknownTaskError
@@ -14,7 +15,6 @@ from hookline.training.tasks.addition import addition
 from hookline.training.tasks.arithmetic import arithmetic
 from hookline.training.tasks.cartpole import cartpole
 from hookline.training.tasks.grpo import grpo
-from hookline.training.tasks.python_file import import_file
 from hookline.training.tasks.sft import sft
 from hookline.training.tasks.task import Task
 

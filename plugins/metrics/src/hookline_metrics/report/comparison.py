@@ -17,9 +17,9 @@ from hookline_metrics.run_reader import Series
 __all__ = ["Group", "differences", "group_curve", "group_runs"]
 
 NOT_COMPARED: Final = frozenset(
-    {"seed", "data_seed", "run_dir", "output_dir", "logging_dir", "run_name", "resume", "metrics"}
+    {"seed", "data_seed", "run_dir", "output_dir", "logging_dir", "run_name", "resume", "metrics", "hash", "packages"}
 )
-"""Names of settings, at any depth, in which runs of one group may differ: seeds, files, and options of this plugin."""
+"""Names of settings, at any depth, in which runs of one group may differ: seeds, files, code, options of metrics."""
 
 COLUMNS: Final = 200
 """The most points of a curve."""
