@@ -18,6 +18,8 @@ __all__ = [
     "on_rollout_end",
     "on_rollout_start",
     "on_weights_updated",
+    "on_worker_lost",
+    "on_worker_restarted",
     "on_worker_start",
     "on_worker_stop",
 ]
@@ -93,6 +95,37 @@ def on_curriculum_update(context: HookContext, changes: Mapping[str, Any]) -> No
         changes: the new state of each lesson that changed, `unlocked` or `graduated`, by lesson.
     Returns: ignored.
     Added: 0.1.
+    """
+
+
+@hookspec(scope="worker")
+def on_worker_lost(context: HookContext, worker_index: int, reason: str) -> None:
+    """A rollout worker has died, or did not answer in time.
+
+    When: when the trainer takes rollouts and finds it. Another worker is being started, and plays its rollout again.
+    Emitted by: rollout worker.
+    Where: every rank, training thread.
+    Args:
+        context: the trainer's worker and its step.
+        worker_index: the worker that is lost.
+        reason: what happened to it, such as "killed by SIGKILL" or "no answer in 60 s".
+    Returns: ignored.
+    Added: 0.2.
+    """
+
+
+@hookspec(scope="worker")
+def on_worker_restarted(context: HookContext, worker_index: int) -> None:
+    """A new rollout worker has taken the place of one that was lost.
+
+    When: when it has started. It gets the current weights before its first rollout.
+    Emitted by: rollout worker.
+    Where: every rank, training thread.
+    Args:
+        context: the trainer's worker and its step.
+        worker_index: the index, which is that of the worker that was lost.
+    Returns: ignored.
+    Added: 0.2.
     """
 
 

@@ -149,13 +149,18 @@ class LessonPlayer:
         check_weights(weights, self._shapes)
         engine.update_weights(weights, version)
 
-    def use_rewards(self, config: IntegratedRewardConfig) -> None:
-        """Reward and verify text rollouts from now on."""
+    def use_rewards(self, config: IntegratedRewardConfig, state: Mapping[str, Any] | None = None) -> None:
+        """Reward and verify text rollouts from now on.
+
+        :param state: the thresholds to start with. None for the config's.
+        """
         from hookline.rewards import create_integrated_reward_system
 
         if config.enable_verification and not self.plugins.hook.verify_episodes.get_hookimpls():
             raise RolloutError("the rewards verify episodes, but no verifier is active where rollouts are made")
         self.rewards = create_integrated_reward_system(config, self.plugins)
+        if state:
+            self.rewards.load_state_dict(state)
 
     # -- playing --------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from hookline.errors import did_you_mean
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.rollout.errors import RolloutError
+from hookline.rollout.sources.pooled import build_ahead, build_processes
 from hookline.rollout.sources.source import RolloutSource, SourceFactory, SourceRequest
 from hookline.rollout.worker import RolloutWorker
 from hookline_hookspecs import Rollout
@@ -77,4 +78,8 @@ def _build_local(request: SourceRequest) -> RolloutSource:
     return LocalSource(request.worker)
 
 
-OWN_SOURCES: Final[Mapping[str, SourceFactory]] = {"local": _build_local}
+OWN_SOURCES: Final[Mapping[str, SourceFactory]] = {
+    "local": _build_local,
+    "ahead": build_ahead,
+    "processes": build_processes,
+}
