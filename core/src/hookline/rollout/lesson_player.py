@@ -59,6 +59,8 @@ class LessonPlayer:
         """The version of the weights."""
         self.module: Any = None
         """The torch module that plays. None where the config describes a policy that needs none."""
+        self.device = "auto"
+        """The device of that module."""
         self.key: Final = key_of_step(jax.random.key(config.seed), config.worker_index)
         """The rng key of the run, from which each task derives its own."""
         self.tokenizer = find_tokenizer(config)
@@ -82,7 +84,7 @@ class LessonPlayer:
 
     # -- the policy -----------------------------------------------------------------------------------------------
 
-    def use_module(self, module: Any, device: str = "auto") -> None:
+    def use_module(self, module: Any, device: str) -> None:
         """Play with a torch module: environments with a copy of it, text with an engine that may read it in place.
 
         For text, the config's policy describes the module. Without one, its `specification` does.
@@ -90,12 +92,12 @@ class LessonPlayer:
         if not self.plays_text:
             from hookline.policies.actor_torch import TorchActor
 
-            self.module = module
+            self.module, self.device = module, device
             self._use_actor(TorchActor(module, device))
             return
         if self.config.policy is None:
             self._policy = getattr(module, "specification", None)
-            self.module = module if self._policy is None else None
+            self.module, self.device = module if self._policy is None else None, device
         self._build_engine(module, device)
 
     def _use_actor(self, actor: Actor) -> None:

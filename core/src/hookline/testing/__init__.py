@@ -1,4 +1,4 @@
-"""A test kit for plugin authors. It needs no trainer and, apart from `check_engine`, no torch, jax or mlx.
+"""A test kit for plugin authors. It needs no trainer and, but for engines and sources, no torch, jax or mlx.
 
 `pip install "hookline[testing]"` adds three fixtures to pytest:
 
@@ -17,7 +17,8 @@
     def test_it_has_a_good_sink(tmp_path):
         check_sink(Tracker, folder=tmp_path)
 
-For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines `check_engine`.
+For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines `check_engine`,
+for those of sources of rollouts `check_source`.
 """
 
 from hookline.testing.conformance import check_plugin, sample_arguments
@@ -25,14 +26,17 @@ from hookline.testing.emitter import EmitterError, check_emitter
 from hookline.testing.engine import check_engine
 from hookline.testing.fixtures import EventRecorder, RecordedEvent
 from hookline.testing.sinks import check_sink
+from hookline.testing.source import SourceError, check_source
 
 __all__ = [
     "EmitterError",
     "EventRecorder",
     "RecordedEvent",
+    "SourceError",
     "check_emitter",
     "check_engine",
     "check_plugin",
     "check_sink",
+    "check_source",
     "sample_arguments",
 ]

@@ -103,6 +103,7 @@ class Trainer:
         seed_generators(config.seed)
         self._order = np.random.default_rng(config.seed)
         self.worker = worker
+        self.source: RolloutSource | None = None
         self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset, rewards, warm_start)
         self._hooks = AddedHooks(self.plugins, self.state, self.worker)
         # A warm start ends when the policy solves enough, after an unknown number of steps.
@@ -132,7 +133,7 @@ class Trainer:
         self.worker.run_state = self.state
         module = as_module(self.worker.policy if policy is None else policy, config.seed)
         use_module_for_rollouts(self.worker, module, choose_device(config.learner.device))
-        rewards = self._use_rewards(rewards)
+        self.source = self._build_source(self._use_rewards(rewards))
         self._check_rows()
         default_losses = ("grpo",) if self.worker.plays_text else ("ppo_actor", "ppo_critic")
         learner = self._build_learner(module, {name: {} for name in default_losses})
@@ -140,7 +141,7 @@ class Trainer:
             config.rollout,
             learner,
             self.worker,
-            self._build_source(rewards),
+            self.source,
             self._order,
             None if warm_start is None else WarmStartPhase(warm_start, learner, self.worker, self._order, self.plugins),
         )

@@ -40,6 +40,8 @@ class PlayerConfig:
     """Plugins that change rollouts in the trainer, and must be active in the worker."""
     module: Any = None
     """A copy of the torch module that plays. None for a policy that the config describes."""
+    device: str = "auto"
+    """The device of the module."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """`Played.state` of another worker."""
 
@@ -63,7 +65,7 @@ class PlayerConfig:
                 config, policy=player.policy if player.module is None else None, tokenizer=player.tokenizer
             )
         module = copy.deepcopy(player.module)
-        return cls(config, request.rewards, plugins.settings, tuple(needed), module)
+        return cls(config, request.rewards, plugins.settings, tuple(needed), module, player.device)
 
     def __call__(self, index: int) -> PooledPlayer:
         return PooledPlayer(self, index)
@@ -92,7 +94,7 @@ class PooledPlayer:
             )
         self._player = player = LessonPlayer(config.config, self._plugins)
         if config.module is not None:
-            player.use_module(config.module)
+            player.use_module(config.module, config.device)
         if config.rewards is not None:
             player.use_rewards(config.rewards, config.state)
         self._plugins.emit.on_worker_start(context=self._context())
