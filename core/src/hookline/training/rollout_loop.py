@@ -101,7 +101,8 @@ class RolloutLoop:
         """The rollout phase: fill the experience, and compute the fields that losses add to it."""
         rollouts = self._source.next(self._config.rollouts_per_epoch)
         arrays, grid = join_rollouts(rollouts)
-        self.experience.fill(self._learner.to_device(arrays), grid)
+        is_stale = any(rollout.weights_version != self._version for rollout in rollouts)
+        self.experience.fill(self._learner.to_device(arrays), grid, is_stale=is_stale)
         state = session.state
         state.rollout_stats = {**mean_stats(rollouts), **self._source.numbers()}
         state.agent_step += int(state.rollout_stats.get("rollout/steps", 0)) * state.world_size
