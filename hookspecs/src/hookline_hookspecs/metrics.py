@@ -35,7 +35,7 @@ def collect_metrics(state: TrainerState) -> Mapping[str, float] | None:
 
     When: each time metrics are collected for a report; in a rollout worker outside of the trainer, after each rollout.
     Emitted by: metrics plugin, rollout worker.
-    Where: rank 0, training thread; every worker process, rollout thread.
+    Where: every worker process, rollout thread; of the trainer rank 0 alone, training thread.
     Args:
         state: the run; an empty state in a rollout worker.
     Returns: metrics by name, such as rewards/acceptance_rate; None for none.

@@ -39,7 +39,7 @@ def on_worker_start(context: HookContext) -> None:
     """
 
 
-@hookspec(clock="rollout", starts=True, scope="worker")
+@hookspec(clock="rollout", starts=True)
 def on_rollout_start(context: HookContext) -> None:
     """A rollout is about to be made.
 
@@ -53,7 +53,7 @@ def on_rollout_start(context: HookContext) -> None:
     """
 
 
-@hookspec(clock="rollout", scope="worker")
+@hookspec(clock="rollout")
 def on_rollout_end(context: HookContext, rollout: Rollout) -> None:
     """A rollout has been made.
 
@@ -83,7 +83,7 @@ def on_weights_updated(context: HookContext, version: int) -> None:
     """
 
 
-@hookspec(clock="rollout", scope="worker")
+@hookspec(clock="rollout")
 def on_curriculum_update(context: HookContext, changes: Mapping[str, Any]) -> None:
     """Lessons have been unlocked or have graduated.
 
@@ -98,7 +98,7 @@ def on_curriculum_update(context: HookContext, changes: Mapping[str, Any]) -> No
     """
 
 
-@hookspec(scope="worker")
+@hookspec
 def on_worker_lost(context: HookContext, worker_index: int, reason: str) -> None:
     """A rollout worker has died, or did not answer in time.
 
@@ -114,7 +114,7 @@ def on_worker_lost(context: HookContext, worker_index: int, reason: str) -> None
     """
 
 
-@hookspec(scope="worker")
+@hookspec
 def on_worker_restarted(context: HookContext, worker_index: int) -> None:
     """A new rollout worker has taken the place of one that was lost.
 

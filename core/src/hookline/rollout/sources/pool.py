@@ -30,13 +30,6 @@ class WorkerLostError(RolloutError):
     """A worker is gone. The message says how."""
 
 
-class Task(Protocol):
-    """Something to play. It is plain data, and `str(task)` names it in messages."""
-
-    @property
-    def number(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Played:
     """What became of a task."""
