@@ -205,11 +205,11 @@ def test_what_is_kept_of_verified_lessons_has_the_verdicts(hookline_manager: Plu
 
     hookline_manager.register(Strict())
     trainer = text(hookline_manager, rewards=IntegratedRewardConfig())
-    before = trainer.loop.rewards.state_dict()
+    before = trainer.worker.rewards.state_dict()
     result = PolicyEvaluator(trainer).evaluate_policy(EvaluationRequest(n_examples=4, replays=2))
     verdicts = [episode.metadata["verification_message"] for episode in result.episodes["addition-1"]]
     assert verdicts == ["strict: no", "strict: no"]
-    assert trainer.loop.rewards.state_dict() == before
+    assert trainer.worker.rewards.state_dict() == before
 
 
 def test_scores_reach_the_database_and_the_checkpoints(tmp_path: Path) -> None:

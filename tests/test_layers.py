@@ -35,13 +35,13 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "testing": (PLUGIN_MANAGER, "policies", "rewards", "rollout"),
     "hooks": (PLUGIN_MANAGER, "rollout"),
     "rewards": (PLUGIN_MANAGER, "http"),
-    "rollout": (PLUGIN_MANAGER, "hooks", "policies", "session"),
+    "rollout": (PLUGIN_MANAGER, "hooks", "policies", "rewards", "session"),
     "training": (PLUGIN_MANAGER, "hooks", "policies", "rewards", "rollout", "session"),
     "cli": (PLUGIN_MANAGER, "session", "training"),
 }
 """The packages of core, and which others each of them may import. The modules beside them are for all to import."""
 
-BY_PUBLIC_NAMES = {("training", "rewards"), ("training", "rollout")}
+BY_PUBLIC_NAMES = {("rollout", "rewards"), ("training", "rewards"), ("training", "rollout")}
 """Parts of which the other may import only what a package's `__init__` names."""
 
 FRAMEWORKS: Mapping[str, tuple[str, ...]] = {

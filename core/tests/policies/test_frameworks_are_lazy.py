@@ -27,7 +27,7 @@ sys.modules["torch"] = None
 from hookline.rollout import RolloutWorker, RolloutWorkerConfig
 worker = RolloutWorker(RolloutWorkerConfig(num_environments=2, steps_per_rollout=4))
 worker.run(steps=1)
-print(len(worker.take_rollouts()))
+print(worker.step)
 """
     assert run(code) == "1"
 

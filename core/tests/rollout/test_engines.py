@@ -336,7 +336,7 @@ def test_a_worker_uses_the_tokenizer_of_its_policy(folder: Callable[..., Path]) 
     config = RolloutWorkerConfig(CurriculumConfig([lesson]), policy, engine="transformers", num_environments=2)
     worker = RolloutWorker(config)
     episode = worker.rollout().episodes[0]
-    assert worker.tokenizer.end == policy.tokenizer().end
+    assert worker.player.tokenizer.end == policy.tokenizer().end
     assert episode.tokens[: -len(episode.logprobs[episode.mask])].tolist() == policy.tokenizer().encode("12+34=")
 
 

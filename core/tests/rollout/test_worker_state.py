@@ -32,15 +32,12 @@ def test_a_restored_worker_goes_on_bit_for_bit(config) -> None:
     uninterrupted = RolloutWorker(config())
     uninterrupted.run(steps=3)
     saved = json.loads(json.dumps(uninterrupted.state_dict()))
-    uninterrupted.take_rollouts()
-    uninterrupted.run(steps=3)
-    expected = uninterrupted.take_rollouts()
+    expected = [uninterrupted.rollout() for _ in range(3)]
 
     resumed = RolloutWorker(config())
     resumed.load_state_dict(saved)
     assert resumed.step == 3
-    resumed.run(steps=3)
-    for one, other in zip(expected, resumed.take_rollouts(), strict=True):
+    for one, other in zip(expected, [resumed.rollout() for _ in range(3)], strict=True):
         assert one.lesson_id == other.lesson_id
         for name, array in one.arrays.items():
             np.testing.assert_array_equal(array, other.arrays[name])
@@ -87,26 +84,6 @@ def test_weights_come_from_torch_and_every_rollout_carries_their_version(hooklin
     assert rollout.weights_version == 7
     assert (rollout.arrays["actions"] == 0).all()
     assert [event.arguments["version"] for event in hookline_events.of("on_weights_updated")] == [7]
-
-
-def test_rollouts_that_new_weights_make_too_stale_are_dropped_and_counted() -> None:
-    worker = RolloutWorker(cartpole_config(max_staleness=1))
-    weights = worker.policy.initial_weights(0)
-    worker.run(steps=2)
-    worker.update_weights(weights, version=1)
-    worker.run(steps=1)
-    assert worker.dropped_rollouts == 0
-    worker.update_weights(weights, version=2)
-    assert worker.dropped_rollouts == 2
-    assert [rollout.weights_version for rollout in worker.take_rollouts()] == [1]
-    assert worker.take_rollouts() == []
-
-
-def test_rollouts_that_are_not_taken_make_room_and_are_counted() -> None:
-    worker = RolloutWorker(cartpole_config(max_waiting=2))
-    worker.run(steps=3)
-    assert len(worker.take_rollouts()) == 2
-    assert worker.overflowed_rollouts == 1
 
 
 def test_weights_that_do_not_fit_change_nothing() -> None:

@@ -80,12 +80,15 @@ LOSSES = st.lists(st.sampled_from(["ppo_actor", "ppo_critic"]), min_size=1, uniq
     rows=st.integers(1, 20),
     losses=LOSSES,
     dtype=st.sampled_from([torch.float32, torch.float64]),
+    is_stale=st.booleans(),
 )
 def test_losses_and_gradients_are_those_of_autograd(
-    seed: int, hidden: tuple[int, ...], actions: int, rows: int, losses: Any, dtype: torch.dtype
+    seed: int, hidden: tuple[int, ...], actions: int, rows: int, losses: Any, dtype: torch.dtype, is_stale: bool
 ) -> None:
     own = build_losses(losses, PluginManager())
     batch = rows_of(seed, rows, actions, dtype)
+    if is_stale:
+        batch["proximal_logprobs"] = batch["logprobs"] + 0.5 * batch["values"]
     plain_module, module = (module_of(seed, hidden, actions, dtype) for _ in range(2))
     update = AutogradUpdate(plain_module, ADAM, LearnerConfig(), Replicas(plain_module, Ranks()))
     plain = update.gradient(own, batch, STATE, None)

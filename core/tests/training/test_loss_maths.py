@@ -104,18 +104,23 @@ def plain_ppo_actor(policy: Any, batch: Mapping[str, Tensor], clip: float, entro
     total = 0.0
     for row, advantage in enumerate(advantages):
         p = plain_softmax(plain_perceptron(policy, "actor", batch["obs"][row].tolist()))
-        ratio = p[int(batch["actions"][row])] / math.exp(batch["logprobs"][row])
+        old = math.exp(batch["logprobs"][row])
+        proximal = math.exp(batch["proximal_logprobs"][row]) if "proximal_logprobs" in batch else old
+        ratio = p[int(batch["actions"][row])] / proximal
         clipped = min(max(ratio, 1 - clip), 1 + clip)
-        total -= min(ratio * advantage, clipped * advantage)
+        total -= min(proximal / old, 2.0) * min(ratio * advantage, clipped * advantage)
         total -= entropy * -sum(q * math.log(q) for q in p)
     return total / len(advantages)
 
 
+@pytest.mark.parametrize("is_stale", [True, False])
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("clip", [0.2, 0.05])
 def test_ppo_actor_is_the_clipped_surrogate(
-    actor_critic: Any, control_batch: dict[str, Tensor], clip: float, normalize: bool
+    actor_critic: Any, control_batch: dict[str, Tensor], clip: float, normalize: bool, is_stale: bool
 ) -> None:
+    if is_stale:
+        control_batch["proximal_logprobs"] = -1.4 + 0.3 * control_batch["values"]
     loss = loss_of("ppo_actor", clip=clip, entropy=0.03, normalize_advantages=normalize)
 
     def reference() -> float:
@@ -210,6 +215,35 @@ def test_the_critic_puts_advantages_and_returns_into_the_experience() -> None:
     expected = torch.tensor(plain_gae(*grids, 0.9, 0.8))
     torch.testing.assert_close(experience["advantages"], expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(experience["returns"], expected + arrays["values"], atol=1e-5, rtol=0)
+
+
+def test_stale_rows_get_the_values_and_the_probabilities_of_the_policy_at_the_start_of_the_epoch(
+    actor_critic: Any,
+) -> None:
+    losses = build_losses({"ppo_actor": {}, "ppo_critic": {"gamma": 0.9, "gae_lambda": 0.8}}, PluginManager())
+    experience = Experience(losses)
+    policy = actor_critic.float()
+    generator = torch.Generator().manual_seed(0)
+    arrays = {name: torch.randn(5, 2, generator=generator) for name in ("rewards", "values", "next_values", "logprobs")}
+    arrays |= {"obs": torch.randn(5, 2, 3, generator=generator), "actions": torch.ones(5, 2, dtype=torch.int32)}
+    terminated, truncated = torch.zeros(5, 2, dtype=torch.bool), torch.zeros(5, 2, dtype=torch.bool)
+    terminated[1, 0] = truncated[2, 1] = True
+    arrays["next_values"][1, 0] = 0.0
+    experience.fill({**arrays, "terminated": terminated, "truncated": truncated}, (5, 2), is_stale=True)
+    shared = SharedLossData(STATE, policy, experience=experience)
+    with torch.no_grad():
+        for loss in losses:
+            loss.rollout(shared, steps=1)
+        logits, values = policy(arrays["obs"])
+    torch.testing.assert_close(experience["proximal_logprobs"], logits.log_softmax(-1)[..., 1])
+    # What followed an end or the last step is not in the rows.
+    following = arrays["next_values"].clone()
+    following[:-1] = values[1:]
+    following[1, 0], following[2, 1] = 0.0, arrays["next_values"][2, 1]
+    grids = [own.tolist() for own in (arrays["rewards"], values, following, terminated, truncated)]
+    expected = torch.tensor(plain_gae(*grids, 0.9, 0.8))
+    torch.testing.assert_close(experience["advantages"], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(experience["returns"], expected + values, atol=1e-5, rtol=0)
 
 
 # -- text ---------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def test_a_trainer_has_its_rollouts_rewarded_and_announces_it(
 ) -> None:
     trainer = train(hookline_manager)
     names = hookline_events.names()
-    order = ["on_rollout_end", "pre_rewards", "post_rewards", "on_episodes_filtered", "on_train_phase_start"]
+    order = ["on_rollout_start", "pre_rewards", "post_rewards", "on_episodes_filtered", "on_rollout_end"]
     places = [names.index(name) for name in order]
     assert places == sorted(places)
     assert trainer.state.rollout_stats["rollout/acceptance_rate"] == 1.0

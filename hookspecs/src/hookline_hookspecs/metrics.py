@@ -29,15 +29,15 @@ def register_sinks(run: Run) -> Mapping[str, Callable[[], Sink]] | None:
     """
 
 
-@hookspec(kind="collect", clock="step", scope="driver")
+@hookspec(kind="collect", clock="step", scope="worker")
 def collect_metrics(state: TrainerState) -> Mapping[str, float] | None:
     """Return the metrics of your plugin.
 
-    When: each time metrics are collected for a report.
-    Emitted by: metrics plugin.
-    Where: rank 0, training thread.
+    When: each time metrics are collected for a report; in a rollout worker outside of the trainer, after each rollout.
+    Emitted by: metrics plugin, rollout worker.
+    Where: every worker process, rollout thread; of the trainer rank 0 alone, training thread.
     Args:
-        state: the run.
+        state: the run; an empty state in a rollout worker.
     Returns: metrics by name, such as rewards/acceptance_rate; None for none.
     Added: 0.1.
     """

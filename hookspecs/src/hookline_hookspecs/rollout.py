@@ -1,4 +1,8 @@
-"""Events of a rollout worker: it starts, makes rollouts, gets new weights, updates its curriculum, stops."""
+"""Events of rollout workers: they start, make rollouts, get new weights, are lost, stop.
+
+A trainer announces its rollouts in its own process and thread, wherever they are made. Workers in other processes or
+threads have plugins of their own, and emit only what happens there: their start, new weights, rewards, and their stop.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ __all__ = [
     "on_rollout_end",
     "on_rollout_start",
     "on_weights_updated",
+    "on_worker_lost",
+    "on_worker_restarted",
     "on_worker_start",
     "on_worker_stop",
 ]
@@ -33,27 +39,27 @@ def on_worker_start(context: HookContext) -> None:
     """
 
 
-@hookspec(clock="rollout", starts=True, scope="worker")
+@hookspec(clock="rollout", starts=True)
 def on_rollout_start(context: HookContext) -> None:
     """A rollout is about to be made.
 
-    When: after a lesson has been sampled and before the policy is run on it.
+    When: after a lesson has been sampled, before it is played; before the wait for a rollout that is made elsewhere.
     Emitted by: rollout worker.
-    Where: every worker process, rollout thread.
+    Where: every rank, training thread.
     Args:
-        context: the worker, its step and the lesson.
+        context: the worker, its step and the lesson; no lesson if several are being played.
     Returns: ignored.
     Added: 0.1.
     """
 
 
-@hookspec(clock="rollout", scope="worker")
+@hookspec(clock="rollout")
 def on_rollout_end(context: HookContext, rollout: Rollout) -> None:
     """A rollout has been made.
 
-    When: after each rollout, before it is handed to the reward processor or trainer.
+    When: after each rollout is made and rewarded, before the trainer gets it.
     Emitted by: rollout worker.
-    Where: every worker process, rollout thread.
+    Where: every rank, training thread.
     Args:
         context: the worker, its step, the lesson, and the rollout's statistics as metadata.
         rollout: the episodes and arrays, with the version of the weights that made them.
@@ -66,7 +72,7 @@ def on_rollout_end(context: HookContext, rollout: Rollout) -> None:
 def on_weights_updated(context: HookContext, version: int) -> None:
     """The worker has new weights.
 
-    When: after the weights are loaded, before the first rollout with them.
+    When: after the weights are loaded, before the first rollout with them; where a trainer publishes them, too.
     Emitted by: rollout worker.
     Where: every worker process, rollout thread.
     Args:
@@ -77,18 +83,49 @@ def on_weights_updated(context: HookContext, version: int) -> None:
     """
 
 
-@hookspec(clock="rollout", scope="worker")
+@hookspec(clock="rollout")
 def on_curriculum_update(context: HookContext, changes: Mapping[str, Any]) -> None:
     """Lessons have been unlocked or have graduated.
 
     When: after new results have changed the state of a lesson; not when nothing changed.
     Emitted by: rollout worker.
-    Where: every worker process, rollout thread.
+    Where: every rank, training thread.
     Args:
         context: the worker and its step.
         changes: the new state of each lesson that changed, `unlocked` or `graduated`, by lesson.
     Returns: ignored.
     Added: 0.1.
+    """
+
+
+@hookspec
+def on_worker_lost(context: HookContext, worker_index: int, reason: str) -> None:
+    """A rollout worker has died, or did not answer in time.
+
+    When: when the trainer takes rollouts and finds it. Another worker is being started, and plays its rollout again.
+    Emitted by: rollout worker.
+    Where: every rank, training thread.
+    Args:
+        context: the trainer's worker and its step.
+        worker_index: the worker that is lost.
+        reason: what happened to it, such as "killed by SIGKILL" or "no answer in 60 s".
+    Returns: ignored.
+    Added: 0.2.
+    """
+
+
+@hookspec
+def on_worker_restarted(context: HookContext, worker_index: int) -> None:
+    """A new rollout worker has taken the place of one that was lost.
+
+    When: when it has started. It gets the current weights before its first rollout.
+    Emitted by: rollout worker.
+    Where: every rank, training thread.
+    Args:
+        context: the trainer's worker and its step.
+        worker_index: the index, which is that of the worker that was lost.
+    Returns: ignored.
+    Added: 0.2.
     """
 
 

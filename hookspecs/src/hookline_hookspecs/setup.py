@@ -1,4 +1,4 @@
-"""Events by which plugins add tasks, losses, environments, engines and commands before a run starts."""
+"""Events by which plugins add tasks, losses, environments, engines, sources and commands before a run starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import Any
 
 from hookline_hookspecs.markers import hookspec
 
-__all__ = ["register_commands", "register_engines", "register_environments", "register_losses", "register_tasks"]
+__all__ = [
+    "register_commands",
+    "register_engines",
+    "register_environments",
+    "register_losses",
+    "register_sources",
+    "register_tasks",
+]
 
 
 @hookspec(kind="collect")
@@ -55,6 +62,19 @@ def register_engines() -> Mapping[str, Callable[[Any], Any]] | None:
     Where: every rank, main thread.
     Returns: engine factories by name. Each takes an `EngineRequest` and returns a `RolloutEngine`, both of
         `hookline.rollout.engines`. A name that two plugins give is an error.
+    Added: 0.2.
+    """
+
+
+@hookspec(kind="collect")
+def register_sources() -> Mapping[str, Callable[[Any], Any]] | None:
+    """Add sources of rollouts that a trainer's config can name.
+
+    When: once, before a trainer with rollouts builds its source.
+    Emitted by: core.
+    Where: every rank, main thread.
+    Returns: source factories by name. Each takes a `SourceRequest` and returns a `RolloutSource`, both of
+        `hookline.rollout.sources`. A name that two plugins give is an error.
     Added: 0.2.
     """
 

@@ -62,6 +62,11 @@ def make_run(folder: Path, steps: int = 40) -> None:
             "time/train_share": 0.8,
             "time/rollout": 0.5,
             "time/rollout_share": 0.2,
+            "source/staleness": 0.5,
+            "source/staleness_max": 1.0,
+            "source/trainer_idle_share": 0.1,
+            "source/worker_idle_share": 0.3,
+            "source/dropped_rollouts": 2.0,
             "system/cpu_percent": 50.0,
             "gradients/norm": 1.0,
             "gradients/actor/norm": 1.0,
@@ -89,7 +94,7 @@ def test_the_report_shows_all_sections_of_a_run(tmp_path: Path, page: Callable[[
     (tmp_path / "replays").mkdir()
     (tmp_path / "replays" / "epoch 3.jsonl").touch()
     made = page()
-    text = " ".join(made.text)
+    text = f" {' '.join(made.text)} "
     for wanted in (
         "task arithmetic",
         "finished",
@@ -106,6 +111,11 @@ def test_the_report_shows_all_sections_of_a_run(tmp_path: Path, page: Callable[[
         "Time per phase",
         "train",
         "80.0 %",
+        "Staleness of rollouts, in versions of the weights",
+        "oldest",
+        "Idle share",
+        "rollouts dropped, because they were too stale",
+        " 80 ",
         "Load in percent",
         "gradients/norm",
         "somebody/else",

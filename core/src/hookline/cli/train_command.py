@@ -28,6 +28,8 @@ def train(
     run_dir: Path | None = None,
     epochs: int | None = None,
     seed: int | None = None,
+    source: str | None = None,
+    workers: int | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     plugin: Annotated[tuple[str, ...], Parameter(name="-p", negative="")] = (),
     option: Annotated[tuple[str, ...], Parameter(name="-o", negative="")] = (),
@@ -48,6 +50,10 @@ def train(
         How many epochs to train; the default is the task's own number.
     seed
         The seed of all random numbers of the run.
+    source
+        Where rollouts are made: `local`, `ahead`, `processes`, or a source of a plugin.
+    workers
+        How many workers the source has.
     resume
         Resume the run in `--run-dir` from its newest valid checkpoint, with its recorded config. Other arguments
         override the config.
@@ -83,6 +89,8 @@ def train(
         recorded=folder / CONFIG if recorded else None,
         run_file=file,
     )
+    rollouts = {"rollout.source": source, "rollout.workers": workers}
+    assignment += tuple(f"{name}={value}" for name, value in rollouts.items() if value is not None)
     shorthands = {"epochs": epochs, "seed": seed}
     given = {name: value for name, value in shorthands.items() if value is not None}
     console = Console(stderr=True, highlight=False)

@@ -170,7 +170,7 @@ class PluginLoader:
 
     def register(self) -> None:
         """Construct and register the prepared plugins, required ones before those that require them."""
-        self.manager.records = self.records
+        self.manager.records, self.manager.settings = self.records, self.settings
         overrides = {}
         for record in self._active():
             with record.fails_on_error("cannot be constructed"):

@@ -26,6 +26,7 @@ from hookline_hookspecs import PHASES, PROJECT_NAME, Schedule, TrainerHook
 
 if TYPE_CHECKING:
     from hookline.plugin_manager.loading import PluginRecord
+    from hookline.plugin_manager.settings import Settings
 
 __all__ = ["Overrides", "PluginManager"]
 
@@ -61,6 +62,8 @@ class PluginManager(pluggy.PluginManager):
         self.faults: Final = FaultLedger()
         self.records: list[PluginRecord] = []
         """The plugins that were found, if they were loaded into this manager."""
+        self.settings: Settings | None = None
+        """The settings by which they were loaded."""
         self._lock = threading.RLock()
         self._handler = handler = FaultHandler(self.faults, self._rebuild_emitters)
         self._background = Background(

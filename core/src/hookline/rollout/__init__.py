@@ -1,8 +1,7 @@
 """The rollout worker samples a lesson from a curriculum, plays it with the current weights, and emits events.
 
     worker = RolloutWorker(RolloutWorkerConfig())       # a small CartPole worker
-    worker.run(steps=100)
-    rollouts = worker.take_rollouts()
+    rollout = worker.rollout()
 
 Importing this package imports no framework. Creating a worker imports JAX, but never torch.
 """

@@ -46,10 +46,6 @@ class RolloutWorkerConfig:
     """The precision of the engine."""
     tokenizer: Tokenizer | None = None
     """None for the policy's own, or a `CharacterTokenizer` if it has none."""
-    max_staleness: int | None = None
-    """Rollouts whose weights are more versions behind than this are dropped. None keeps all."""
-    max_waiting: int = 64
-    """How many rollouts wait for `take_rollouts`. When there are more, the oldest is dropped."""
     seed: int = 0
     worker_index: int = 0
     """The index of this worker. Only worker 0 evaluates."""
@@ -71,7 +67,6 @@ def check_config(config: RolloutWorkerConfig) -> None:
     at_least_one = {
         "num_environments": config.num_environments,
         "steps_per_rollout": config.steps_per_rollout,
-        "max_waiting": config.max_waiting,
         "sampling.samples_per_prompt": config.sampling.samples_per_prompt,
         "curriculum_config.eval_n_examples": config.curriculum_config.eval_n_examples,
         "curriculum_config.micro_eval_n_examples": config.curriculum_config.micro_eval_n_examples,
@@ -85,8 +80,6 @@ def check_config(config: RolloutWorkerConfig) -> None:
             faults.append(f"sampling.top_k must be 1 to {vocabulary} or None, got {config.sampling.top_k!r}")
     if config.sampling.top_p is not None and not 0 < config.sampling.top_p <= 1:
         faults.append(f"sampling.top_p must be greater than 0 and at most 1, or None, got {config.sampling.top_p!r}")
-    if config.max_staleness is not None and config.max_staleness < 0:
-        faults.append(f"max_staleness must be 0 or more, or None, got {config.max_staleness!r}")
     if not 0 <= config.curriculum_config.smoothing < 1:
         faults.append(f"curriculum_config.smoothing must be 0 up to 1, got {config.curriculum_config.smoothing!r}")
     if not 0 < config.curriculum_config.sampling_floor <= 1:

@@ -1,4 +1,4 @@
-"""A test kit for plugin authors. It needs no trainer, and no framework but for engines and environments.
+"""A test kit for plugin authors. It needs no trainer, and no framework but for engines, environments and sources.
 
 `pip install "hookline[testing]"` adds three fixtures to pytest:
 
@@ -17,9 +17,9 @@
     def test_it_has_a_good_sink(tmp_path):
         check_sink(Tracker, folder=tmp_path)
 
-For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines, environments and
-verifiers `check_engine`, `check_environment` and `check_verifier`. `hookline new-plugin --kind KIND` uses them.
-`hookline.testing.tiny_models` makes the folders of random Hugging Face models.
+For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines, environments,
+sources of rollouts and verifiers `check_engine`, `check_environment`, `check_source` and `check_verifier`.
+`hookline new-plugin --kind KIND` uses them. `hookline.testing.tiny_models` makes the folders of random Hugging Face models.
 """
 
 from hookline.testing.conformance import check_plugin, sample_arguments
@@ -28,17 +28,20 @@ from hookline.testing.engine import check_engine
 from hookline.testing.environments import check_environment
 from hookline.testing.fixtures import EventRecorder, RecordedEvent
 from hookline.testing.sinks import check_sink
+from hookline.testing.source import SourceError, check_source
 from hookline.testing.verifiers import check_verifier
 
 __all__ = [
     "EmitterError",
     "EventRecorder",
     "RecordedEvent",
+    "SourceError",
     "check_emitter",
     "check_engine",
     "check_environment",
     "check_plugin",
     "check_sink",
+    "check_source",
     "check_verifier",
     "sample_arguments",
 ]

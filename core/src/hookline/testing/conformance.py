@@ -56,6 +56,7 @@ def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any
         "error": lambda: RuntimeError("a sample of an error"),
         "rejected": lambda: episodes[1:],
         "replay": lambda: ReplayRecord(path=run_dir and run_dir / "replays" / "sample.jsonl", episodes=2),
+        "reason": lambda: "killed by SIGKILL",
         "report_data": lambda: dict(REPORTS.get(event.name, {})),
         "request": EvaluationRequest,
         "rewards": lambda: [1.0, 0.0],
@@ -68,6 +69,7 @@ def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any
         ),
         "step": lambda: 4,
         "version": lambda: 1,
+        "worker_index": lambda: 1,
     }
     return {name: makers[name]() if name in makers else None for name in event.arguments}
 

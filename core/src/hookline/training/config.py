@@ -99,6 +99,15 @@ class RolloutConfig:
     supports the policy, else `transformers`."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """The precision of the engine."""
+    source: str = "local"
+    """Where rollouts are made: `local` in this thread, `ahead` in another one while the learner trains, `processes` on
+    this machine, or a source of a plugin."""
+    workers: int = 1
+    """How many workers the source has, over all ranks."""
+    max_staleness: int = 1
+    """How many versions the weights of a rollout may be behind. Older rollouts are dropped. `local` has none."""
+    source_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of the source."""
     rollouts_per_epoch: int = 1
     minibatches: int = 4
     """The number of minibatches that an epoch's experience is divided into."""
@@ -165,6 +174,7 @@ def config_faults(config: TrainerConfig) -> list[ConfigFault]:
         "rollout.steps_per_rollout": rollout.steps_per_rollout,
         "rollout.samples_per_prompt": rollout.samples_per_prompt,
         "rollout.rollouts_per_epoch": rollout.rollouts_per_epoch,
+        "rollout.workers": rollout.workers,
         "rollout.minibatches": rollout.minibatches,
         "rollout.update_epochs": rollout.update_epochs,
         "supervised.batch_size": supervised.batch_size,
@@ -179,8 +189,12 @@ def config_faults(config: TrainerConfig) -> list[ConfigFault]:
         problems["optimizer.learning_rate"] = f"must be greater than 0, got {optimizer.learning_rate!r}"
     if optimizer.max_grad_norm is not None and not optimizer.max_grad_norm > 0:
         problems["optimizer.max_grad_norm"] = f"must be greater than 0, or None, got {optimizer.max_grad_norm!r}"
-    if not optimizer.warmup_steps >= 0:
-        problems["optimizer.warmup_steps"] = f"must be at least 0, got {optimizer.warmup_steps!r}"
+    for name, value in {
+        "optimizer.warmup_steps": optimizer.warmup_steps,
+        "rollout.max_staleness": rollout.max_staleness,
+    }.items():
+        if not value >= 0:
+            problems[name] = f"must be at least 0, got {value!r}"
     for section in ("optimizer", "learner", "rollout"):
         problems |= _unknown_choices(section, getattr(config, section))
     if not config.rank_timeout_seconds > 0:

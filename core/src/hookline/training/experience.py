@@ -140,15 +140,17 @@ class Experience:
         self.spec, self._needed_by = union_of_specs(losses)
         self.grid: tuple[int, ...] = ()
         """The shape of the grid of rows."""
+        self.is_stale = False
+        """Whether rows were made with older weights than those at the start of the epoch."""
         self._fields: dict[str, Tensor] = {}
 
     @property
     def rows(self) -> int:
         return torch.Size(self.grid).numel()
 
-    def fill(self, arrays: Mapping[str, Tensor], grid: tuple[int, ...]) -> None:
+    def fill(self, arrays: Mapping[str, Tensor], grid: tuple[int, ...], *, is_stale: bool = False) -> None:
         """Start a new epoch with the arrays of its rollouts. Arrays that no loss needs are left out."""
-        self.grid = tuple(grid)
+        self.grid, self.is_stale = tuple(grid), is_stale
         self._fields = {}
         for name, field in self.spec.items():
             if name in arrays:

@@ -14,7 +14,6 @@ from hookline.plugin_manager import open_plugins
 from hookline.plugin_manager.manager import Overrides
 from hookline.training.errors import TrainingError
 from hookline.training.resume_point import restore_generators, seed_generators, take_generators
-from hookline.training.rollout_loop import RolloutLoop
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, hookimpl
 
 if TYPE_CHECKING:
@@ -56,10 +55,10 @@ class PolicyEvaluator:
 
     def _verify(self, kept: Mapping[str, Sequence[Episode]]) -> None:
         """Verify the kept episodes, if the training episodes are verified too."""
-        loop = self._trainer.loop
-        if isinstance(loop, RolloutLoop) and loop.rewards is not None:
+        rewards = None if self._trainer.worker is None else self._trainer.worker.rewards
+        if rewards is not None:
             for episodes in kept.values():
-                loop.rewards.verify(episodes)
+                rewards.verify(episodes)
 
     @hookimpl
     def on_evaluation_end(self, scores: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Reinforcement learning: each epoch makes rollouts, trains on them, and passes the new weights to the worker."""
+"""Reinforcement learning: each epoch takes rollouts, trains on them, and publishes the new weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from hookline.plugin_manager.manager import PluginManager
-from hookline.policies.actor_torch import TorchActor
 from hookline.policies.forward_torch import control_policy
 from hookline.policies.protocol import JaxControlPolicy, JaxTextPolicy, PolicyError, PolicySpecification, TextPolicy
 from hookline.session import Session
@@ -25,9 +24,8 @@ from hookline.training.warm_start import WarmStartPhase
 from hookline_hookspecs import TrainerState
 
 if TYPE_CHECKING:
-    from hookline.rewards import IntegratedRewardSystem
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
-    from hookline_hookspecs import Rollout
+    from hookline.rollout.sources import RolloutSource
 
 __all__ = [
     "RolloutLoop",
@@ -42,9 +40,9 @@ __all__ = [
 class RolloutLoop:
     """Epochs of a rollout phase and a train phase.
 
-    :param worker: makes the rollouts. Each rank has its own.
+    :param worker: has the curriculum, and announces rollouts. Each rank has its own, and its own source.
+    :param source: where the rollouts come from.
     :param order: the rng that shuffles the experience.
-    :param rewards: rewards and verifies the rollouts; None for the lessons' own rewards.
     :param warm_start: supervised epochs before the first rollout.
     """
 
@@ -53,16 +51,18 @@ class RolloutLoop:
         config: RolloutConfig,
         learner: Learner,
         worker: RolloutWorker,
+        source: RolloutSource,
         order: np.random.Generator,
-        rewards: IntegratedRewardSystem | None = None,
         warm_start: WarmStartPhase | None = None,
     ) -> None:
         self._config = config
         self._learner = learner
         self._worker = worker
+        self._source = source
         self._order = order
-        self.rewards = rewards
         self._warm_start = warm_start
+        self._version = 0
+        """The version of the weights. It counts how often they were published with new values."""
         self.experience = Experience(learner.losses)
         for loss in learner.losses:
             loss.attach_replay_buffer(self.experience)
@@ -75,20 +75,20 @@ class RolloutLoop:
         """Train. Yields each epoch after its work and before `on_epoch_end`."""
         state = session.state
         state.experience = self.experience
-        self._update_worker(session)
+        self._publish()
         # One rank is enough to stop the run: a plugin may request it on rank 0 only.
         for epoch in session.epochs(until=lambda: self._learner.ranks.any(self._is_over(session))):
             if self._warm_start is not None and not self._warm_start.is_over:
                 self._warm_start.run_epoch(session)
-                self._update_worker(session)
+                self._publish_new()
                 self._warm_start.judge()
             else:
                 self._run_epoch(session)
-                self._update_worker(session)
+                self._publish_new()
             yield epoch
 
     def _run_epoch(self, session: Session) -> None:
-        self._make_rollouts(session)
+        self._take_rollouts(session)
         session.begin_train_phase()
         for _ in range(self._config.update_epochs):
             self._train_on_experience(session)
@@ -97,27 +97,19 @@ class RolloutLoop:
     def _is_over(self, session: Session) -> bool:
         return self._worker.is_complete or session.should_stop()
 
-    def _make_rollouts(self, session: Session) -> None:
+    def _take_rollouts(self, session: Session) -> None:
         """The rollout phase: fill the experience, and compute the fields that losses add to it."""
-        rollouts = [self._rollout()]
-        while len(rollouts) < self._config.rollouts_per_epoch and not self._worker.is_complete:
-            rollouts.append(self._rollout())
+        rollouts = self._source.next(self._config.rollouts_per_epoch)
         arrays, grid = join_rollouts(rollouts)
-        self.experience.fill(self._learner.to_device(arrays), grid)
+        is_stale = any(rollout.weights_version != self._version for rollout in rollouts)
+        self.experience.fill(self._learner.to_device(arrays), grid, is_stale=is_stale)
         state = session.state
-        state.rollout_stats = mean_stats(rollouts)
+        state.rollout_stats = {**mean_stats(rollouts), **self._source.numbers()}
         state.agent_step += int(state.rollout_stats.get("rollout/steps", 0)) * state.world_size
         shared = SharedLossData(state, self._learner.policy, experience=self.experience)
         with torch.no_grad():
             for loss in self._learner.losses:
                 self._learner.run(partial(loss.rollout, shared, self.steps_per_epoch))
-
-    def _rollout(self) -> Rollout:
-        rollout = self._worker.rollout()
-        if self.rewards is not None:
-            accepted = self.rewards.process_rollout(rollout)
-            rollout.stats["acceptance_rate"] = float(accepted.mean())
-        return rollout
 
     def _train_on_experience(self, session: Session) -> None:
         rows, minibatches = self.experience.rows, self._config.minibatches
@@ -141,25 +133,28 @@ class RolloutLoop:
                 union = needed if union is None else union | needed
         return union
 
-    def _update_worker(self, session: Session) -> None:
-        self._worker.update_weights(self._learner.weights(), version=session.state.step)
+    def _publish(self) -> None:
+        self._source.publish(self._learner.weights(), self._version)
+
+    def _publish_new(self) -> None:
+        self._version += 1
+        self._publish()
 
     def state_dict(self) -> dict[str, Any]:
         """The state that the next epoch depends on, besides weights and rngs. The experience is not part of it."""
-        parts = {"worker": self._worker, "rewards": self.rewards, "warm_start": self._warm_start}
-        return {name: part.state_dict() for name, part in parts.items() if part is not None}
+        warm_start = None if self._warm_start is None else self._warm_start.state_dict()
+        return {"version": self._version, "source": self._source.state_dict(), "warm_start": warm_start}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._worker.load_state_dict(state["worker"])
-        if self.rewards is not None:
-            self.rewards.load_state_dict(state["rewards"])
+        self._version = state["version"]
+        self._source.load_state_dict(state["source"])
         if self._warm_start is not None:
             self._warm_start.load_state_dict(state["warm_start"])
 
     def stop(self) -> None:
-        self._worker.stop()
-        if self.rewards is not None:
-            self.rewards.close()
+        self._source.close()
+        if self._worker.rewards is not None:
+            self._worker.rewards.close()
 
 
 def check_divisible(rows: int, minibatches: int) -> None:
@@ -249,8 +244,8 @@ def use_module_for_rollouts(worker: RolloutWorker, module: nn.Module, device: to
                 f"{type(module).__name__}, has no token_logprobs(): add token_logprobs(tokens, valid, temperature); "
                 "forward(tokens) is not enough, since it does not know which tokens are padding"
             )
-        worker.use_module(module, str(device))
+        worker.player.use_module(module, str(device))
     else:
         if worker_specification(module) is None and worker.config.policy is None:
-            worker.use_actor(TorchActor(module, device))
+            worker.player.use_module(module, str(device))
         control_policy(module)

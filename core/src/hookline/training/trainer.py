@@ -16,7 +16,7 @@ from hookline.plugin_manager.manager import PluginManager
 from hookline.rollout import TrackedNumbers
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
-from hookline.training.errors import RankError, TrainingError
+from hookline.training.errors import RankError, TrainerConfigError, TrainingError
 from hookline.training.gc_freeze import gc_freeze
 from hookline.training.given_policy import given_policy
 from hookline.training.learner.learner import Learner, choose_device
@@ -39,8 +39,9 @@ from hookline_hookspecs import TrainerState
 from hookline_hookspecs.redaction import redact, remember_secrets
 
 if TYPE_CHECKING:
-    from hookline.rewards import IntegratedRewardConfig, IntegratedRewardSystem
+    from hookline.rewards import IntegratedRewardConfig
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
+    from hookline.rollout.sources import RolloutSource
 
 __all__ = ["Trainer"]
 
@@ -102,6 +103,7 @@ class Trainer:
         seed_generators(config.seed)
         self._order = np.random.default_rng(config.seed)
         self.worker = worker
+        self.source: RolloutSource | None = None
         self.loop = self._build_loop(curriculum, policy, dataset, validation_dataset, rewards, warm_start)
         self._hooks = AddedHooks(self.plugins, self.state, self.worker)
         # A warm start ends when the policy solves enough, after an unknown number of steps.
@@ -131,6 +133,7 @@ class Trainer:
         self.worker.run_state = self.state
         module = as_module(self.worker.policy if policy is None else policy, config.seed)
         use_module_for_rollouts(self.worker, module, choose_device(config.learner.device))
+        self.source = self._build_source(self._use_rewards(rewards))
         self._check_rows()
         default_losses = ("grpo",) if self.worker.plays_text else ("ppo_actor", "ppo_critic")
         learner = self._build_learner(module, {name: {} for name in default_losses})
@@ -138,23 +141,36 @@ class Trainer:
             config.rollout,
             learner,
             self.worker,
+            self.source,
             self._order,
-            self._build_rewards(rewards),
             None if warm_start is None else WarmStartPhase(warm_start, learner, self.worker, self._order, self.plugins),
         )
 
-    def _build_rewards(self, config: IntegratedRewardConfig | None) -> IntegratedRewardSystem | None:
+    def _use_rewards(self, config: IntegratedRewardConfig | None) -> IntegratedRewardConfig | None:
+        """Reward rollouts by this config. Returns it with verification off if there is no verifier."""
         if config is None:
             return None
         assert self.worker is not None
         if not self.worker.plays_text:
             raise TrainingError("`rewards` apply to text only, but these lessons are environments with own rewards")
-        from hookline.rewards import create_integrated_reward_system
-
         if config.enable_verification and not self.plugins.hook.verify_episodes.get_hookimpls():
             logger.info("episodes are not verified, since no verifier is active: pip install hookline-verifiers")
             config = replace(config, enable_verification=False)
-        return create_integrated_reward_system(config, self.plugins)
+        self.worker.player.use_rewards(config)
+        return config
+
+    def _build_source(self, rewards: IntegratedRewardConfig | None) -> RolloutSource:
+        from hookline.rollout.sources import SourceRequest, build_source
+
+        assert self.worker is not None
+        config, ranks = self.config.rollout, self.ranks
+        share = config.workers // ranks.world_size + (ranks.rank < config.workers % ranks.world_size)
+        if config.source != "local" and not share:
+            raise TrainerConfigError(
+                f"rollout.workers is {config.workers}, and there are {ranks.world_size} ranks: each needs at least one"
+            )
+        request = SourceRequest(self.worker, rewards, share or 1, config.max_staleness, config.source_options)
+        return build_source(config.source, request, self.plugins)
 
     def _check_rows(self) -> None:
         assert self.worker is not None

@@ -58,8 +58,8 @@ class Held(NamedTuple):
 class EpisodeLog:
     """Samples episodes on the training thread, for the file, which another thread writes, and for the sinks.
 
-    The reward processor writes its results into an episode's metadata after `on_rollout_end`. So a sample is held until
-    the next event that follows rewards, and only then passed to the thread that writes.
+    In some loops the reward processor writes its results into an episode's metadata after `on_rollout_end`. So a sample
+    is held until the next event that follows rewards, and only then passed to the thread that writes.
 
     :param limit: how many episodes the file has; 0 for no file.
     :param for_sinks: how many episodes of a rollout the sinks are given; 0 for none.

@@ -246,8 +246,8 @@ class Metrics:
 
     @hookimpl(scope="driver")
     def on_episodes_filtered(self, batch: EpisodeBatch) -> None:
-        # For loops without rollouts. The episodes of a rollout are held already.
-        if self._recording is not None:
+        # For loops without rollouts. The episodes of a rollout are held at its end.
+        if self._recording is not None and self._phases.current != "rollout":
             live = self._recording.live
             self._recording.episodes.hold(live.step, live.epoch, batch.lesson_id, batch.episodes)
 

@@ -23,7 +23,7 @@ from hookline.training.experience import Experience
 from hookline.training.learner.data_parallel import Batch
 from hookline.training.learner.learner import Gradient
 from hookline.training.losses.loss import Loss
-from hookline.training.losses.ppo_actor import PPOActor
+from hookline.training.losses.ppo_actor import MAX_WEIGHT, PPOActor
 from hookline.training.losses.ppo_critic import PPOCritic
 from hookline_hookspecs import TrainerState
 
@@ -102,7 +102,11 @@ class FusedPPO:
         entropies = -(probs * logprobs).sum(-1)
         chosen = (np.arange(rows), batch["actions"].numpy())
 
-        log_ratio = logprobs[chosen] - batch["logprobs"].numpy()
+        old = batch["logprobs"].numpy()
+        proximal = batch["proximal_logprobs"].numpy() if "proximal_logprobs" in batch else old
+        if proximal is not old:  # the weight of a row is a factor of its advantage
+            advantages = advantages * np.exp(proximal - old).clip(max=MAX_WEIGHT)
+        log_ratio = logprobs[chosen] - proximal
         ratio = np.exp(log_ratio)
         clipped = ratio.clip(1 - clip, 1 + clip)
         plain, limited = ratio * advantages, clipped * advantages

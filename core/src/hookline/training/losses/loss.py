@@ -26,6 +26,7 @@ __all__ = [
     "SharedLossData",
     "Window",
     "actions_forward",
+    "experience_forward",
     "masked_mean",
     "tokens_forward",
     "trained_tokens",
@@ -271,6 +272,18 @@ def actions_forward(shared: SharedLossData) -> ActionsForward:
     if forward is None:
         evaluated = control_policy(shared.policy).evaluate_actions(shared.batch["obs"], shared.batch["actions"])
         forward = shared["actions_forward"] = ActionsForward(*evaluated)
+    return forward
+
+
+def experience_forward(shared: SharedLossData) -> ActionsForward:
+    """As `actions_forward`, for the whole experience in its grid. For the rollout phase."""
+    forward: ActionsForward | None = shared.get("experience_forward")
+    if forward is None:
+        experience = shared.experience
+        assert experience is not None
+        rows = experience.flat()
+        evaluated = control_policy(shared.policy).evaluate_actions(rows["obs"], rows["actions"])
+        forward = shared["experience_forward"] = ActionsForward(*(own.reshape(experience.grid) for own in evaluated))
     return forward
 
 

@@ -1,17 +1,36 @@
-"""`ppo_actor`: the clipped surrogate objective of PPO (Schulman et al., 2017), with an entropy bonus."""
+"""`ppo_actor`: the clipped surrogate objective of PPO (Schulman et al., 2017), with an entropy bonus.
+
+Rollouts that were made with older weights use the decoupled objective (Hilton et al., 2022). The ratio is clipped
+around the policy at the start of the epoch, pi_prox, and weighted by pi_prox / pi_old, where pi_old made the rollout:
+
+    L = min(pi_prox / pi_old, MAX_WEIGHT) min(r A, clip(r) A), r = pi / pi_prox
+
+Without staleness, pi_prox is pi_old and this is PPO. Clipping around an older policy would leave no room to move.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from hookline.training.losses.loss import Field, Loss, LossConfig, SharedLossData, actions_forward
+from hookline.training.losses.loss import (
+    Field,
+    Loss,
+    LossConfig,
+    SharedLossData,
+    actions_forward,
+    experience_forward,
+)
 from hookline_hookspecs import TrainerState
 
-__all__ = ["PPOActor", "PPOActorConfig"]
+__all__ = ["MAX_WEIGHT", "PPOActor", "PPOActorConfig"]
+
+MAX_WEIGHT: Final = 2.0
+"""The largest weight of a row of an older policy. It limits the variance."""
 
 
 @dataclass(kw_only=True)
@@ -37,8 +56,15 @@ class PPOActor(Loss):
             "obs": Field("float32"),
             "actions": Field(None),
             "logprobs": Field("float32", ()),
+            "proximal_logprobs": Field("float32", (), computed=True, optional=True),
             "advantages": Field("float32", (), computed=True),
         }
+
+    def run_rollout(self, shared: SharedLossData) -> None:
+        experience = shared.experience
+        assert experience is not None
+        if experience.is_stale:
+            experience.store("proximal_logprobs", experience_forward(shared).logprobs)
 
     def clip(self, state: TrainerState) -> float:
         """The clip in the current epoch."""
@@ -54,9 +80,13 @@ class PPOActor(Loss):
             advantages = (advantages - minibatch.mean()) / (std + 1e-8)
 
         new = actions_forward(shared)
-        log_ratio = new.logprobs - shared.batch["logprobs"]
+        old = shared.batch["logprobs"]
+        proximal = shared.batch.get("proximal_logprobs", old)
+        log_ratio = new.logprobs - proximal
         ratio = log_ratio.exp()
         surrogate = torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+        if proximal is not old:
+            surrogate = surrogate * (proximal - old).exp().clamp(max=MAX_WEIGHT)
 
         with torch.no_grad():
             self.report(shared, "entropy", new.entropy.mean())

@@ -1,15 +1,30 @@
-"""`ppo_critic`: the squared error of the value function, and the advantages that `ppo_actor` needs."""
+"""`ppo_critic`: the squared error of the value function, and the advantages that `ppo_actor` needs.
+
+Rollouts that were made with older weights have values of an older critic. Their advantages are computed with the values
+of the current one. Only where the next observation is not in the rollout, its recorded value is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hookline.training.losses.gae import generalized_advantages
-from hookline.training.losses.loss import Field, Loss, LossConfig, SharedLossData, actions_forward
+from hookline.training.losses.loss import (
+    Field,
+    Loss,
+    LossConfig,
+    SharedLossData,
+    actions_forward,
+    experience_forward,
+)
+
+if TYPE_CHECKING:
+    from hookline.training.experience import Experience
 
 __all__ = ["PPOCritic", "PPOCriticConfig"]
 
@@ -45,6 +60,8 @@ class PPOCritic(Loss):
     def run_rollout(self, shared: SharedLossData) -> None:
         experience = shared.experience
         assert experience is not None
+        if experience.is_stale:
+            self._refresh_values(shared, experience)
         advantages = generalized_advantages(
             experience["rewards"],
             experience["values"],
@@ -55,6 +72,13 @@ class PPOCritic(Loss):
         )
         experience.store("advantages", advantages)
         experience.store("returns", advantages + experience["values"])
+
+    def _refresh_values(self, shared: SharedLossData, experience: Experience) -> None:
+        values, next_values = experience_forward(shared).values, experience["next_values"].clone()
+        ends = experience["terminated"] | experience["truncated"]
+        next_values[:-1] = torch.where(ends[:-1], next_values[:-1], values[1:])
+        experience.store("values", values)
+        experience.store("next_values", next_values)
 
     def run_train(self, shared: SharedLossData) -> Tensor:
         returns, clip = self.of_batch(shared.batch, "returns"), self.config.clip

@@ -30,6 +30,7 @@ def sections(run: RunReader) -> Iterator[Section]:
         ("Newest episodes", transcripts(run.folder)),
         ("Failures of plugins", _failures(run)),
         ("Time", _time(run, shown)),
+        ("Source of rollouts", _source(run, shown)),
         ("Gradients", _gradients(run, shown)),
         ("System", _system(run, shown)),
         ("Everything else", _rest(run, shown)),
@@ -167,6 +168,32 @@ def _shares(run: RunReader, phases: Sequence[str]) -> Iterator[str]:
             values = dict(zip(series.steps, series.values, strict=True))
             curves.append(Curve(phase, [(step, values.get(step, 0.0)) for step in steps]))
         yield card("Share of each epoch", line_chart(curves, y_range=(0.0, 1.0)))
+
+
+def _source(run: RunReader, shown: set[str]) -> Iterator[str]:
+    """Staleness, idle time of trainer and workers, and what was dropped or lost, of a source that works ahead."""
+    for title, labels in (
+        ("Staleness of rollouts, in versions of the weights", {"staleness": "mean", "staleness_max": "oldest"}),
+        ("Idle share", {"trainer_idle_share": "trainer", "worker_idle_share": "workers"}),
+    ):
+        names = {label: f"source/{name}" for name, label in labels.items() if f"source/{name}" in run.names}
+        shown.update(names.values())
+        if names:
+            limits = (0.0, 1.0) if title.startswith("Idle") else None
+            yield card(
+                title, line_chart([_curve(run.series(name), own) for own, name in names.items()], y_range=limits)
+            )
+    rows = []
+    for name, what in {
+        "source/dropped_rollouts": "rollouts dropped, because they were too stale",
+        "source/lost_workers": "workers lost and replaced",
+        "source/trainer_idle_seconds": "seconds that the trainer waited for rollouts",
+    }.items():
+        if name in run.names:
+            shown.add(name)
+            rows.append(f"<tr><td>{what}</td><td>{format_number(sum(run.series(name).values))}</td></tr>")
+    if rows:
+        yield card("In all", f"<table><tbody>{''.join(rows)}</tbody></table>")
 
 
 def _gradients(run: RunReader, shown: set[str]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,10 +10,12 @@ from hookline.errors import did_you_mean
 from hookline.extras import require
 from hookline.policies.weights import to_numpy
 from hookline.rollout.errors import RolloutError
+from hookline.rollout.sources.driver import TaskDriver, WorkerDeath
+from hookline.rollout.sources.process_player import process_pool
 from hookline_hookspecs import Episode, EpisodeBatch
 
 if TYPE_CHECKING:
-    from hookline.rollout.coordinator.pool import WorkerDeath, WorkerPool
+    from hookline.rollout.episode_player import EpisodePlayer, EpisodeTask
 
 __all__ = ["RolloutCoordinator", "create_rollout_coordinator"]
 
@@ -52,82 +54,86 @@ def create_rollout_coordinator(
     if timeout_seconds is not None and not timeout_seconds > 0:
         raise RolloutError(f"timeout_seconds must be greater than 0 or None, got {timeout_seconds!r}")
     require("numpy", "a rollout coordinator")
-    settings = {"kept": KEPT_FOR[algorithm], "max_steps": max_episode_steps}
-    player: _Here | WorkerPool
-    if num_workers == 1 and timeout_seconds is None:
-        player = _Here(env_fn, policy_fn)
-    else:
-        from hookline.rollout.coordinator.pool import WorkerPool
+    from hookline.rollout.episode_player import EpisodePlayer
 
-        player = WorkerPool(env_fn, policy_fn, num_workers, timeout_seconds)
-    return RolloutCoordinator(player, settings, episodes_per_collect, seed)
+    def make_player(_: int) -> EpisodePlayer:
+        return EpisodePlayer(env_fn, policy_fn, KEPT_FOR[algorithm], max_episode_steps)
+
+    if num_workers == 1 and timeout_seconds is None:
+        player = make_player(0)
+        player.start()
+        return RolloutCoordinator(player, episodes_per_collect, seed)
+    advice = "raise create_rollout_coordinator(timeout_seconds=...), or find where it hangs"
+    driver = TaskDriver(process_pool(make_player, num_workers), deadline_seconds=timeout_seconds, advice=advice)
+    driver.start()
+    return RolloutCoordinator(driver, episodes_per_collect, seed)
 
 
 class RolloutCoordinator:
-    """Collects episodes. Close it after use, or use it in a `with` statement."""
+    """Collects episodes. Close it after use, or use it in a `with` statement.
 
-    def __init__(self, player: _Here | WorkerPool, settings: Mapping[str, Any], episodes: int, seed: int) -> None:
+    :param player: plays in this process, or has episodes played in others.
+    """
+
+    def __init__(self, player: EpisodePlayer | TaskDriver, episodes: int, seed: int) -> None:
         self._player = player
-        self._settings = settings
         self._episodes = episodes
         self._seed = seed
         self._collections = 0
         self._version = 0
+        self._is_closed = False
 
     @property
     def deaths(self) -> list[WorkerDeath]:
         """The worker processes that died and were replaced."""
-        return self._player.deaths
+        return self._player.deaths if isinstance(self._player, TaskDriver) else []
 
     @property
     def worker_pids(self) -> list[int]:
         """The ids of the worker processes. Empty if episodes are played in this process."""
-        return self._player.pids
+        return self._player.pool.pids() if isinstance(self._player, TaskDriver) else []
 
     def collect(self) -> EpisodeBatch:
         """Play `episodes_per_collect` episodes, and return them in the order of their numbers."""
+        from hookline.rollout.episode_player import EpisodeTask
+
+        if self._is_closed:
+            raise RolloutError("the coordinator is closed")
         collection, self._collections = self._collections, self._collections + 1
         first = collection * self._episodes
-        tasks = {
-            number: {**self._settings, "seed": self._seed + number} for number in range(first, first + self._episodes)
-        }
-        played = self._player.play(tasks)
-        episodes = [played[number] for number in tasks]
+        tasks = [EpisodeTask(number, self._seed + number) for number in range(first, first + self._episodes)]
+        if isinstance(self._player, TaskDriver):
+            episodes = self._have_played(self._player, tasks)
+        else:
+            episodes = [self._player.play(task).result for task in tasks]
         for episode in episodes:
             episode.metadata["weights_version"] = self._version
         return EpisodeBatch(episodes=episodes, weights_version=self._version, step=collection)
 
+    def _have_played(self, driver: TaskDriver, tasks: Sequence[EpisodeTask]) -> list[Episode]:
+        driver.forget()  # what an error has left over
+        for task in tasks:
+            driver.submit(task)
+        results = [driver.next_result() for _ in tasks]
+        return [own.played.result for own in sorted(results, key=lambda own: int(own.task.number))]
+
     def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Pass weights to every policy's `update_weights(weights, version)`."""
-        self._player.update_weights(to_numpy(weights), version)
+        copied = to_numpy(weights)
+        if isinstance(self._player, TaskDriver):
+            self._player.pool.publish(copied, version)
+        else:
+            self._player.load_weights(copied, version)
         self._version = version
 
     def close(self) -> None:
         """End all worker processes."""
-        self._player.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._player.close()
 
     def __enter__(self) -> RolloutCoordinator:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-
-class _Here:
-    """Plays in this process."""
-
-    def __init__(self, env_fn: Callable[[], Any], policy_fn: Callable[[], Any]) -> None:
-        from hookline.rollout.coordinator.player import make_player
-
-        self._player = make_player(env_fn, policy_fn)
-        self.deaths: list[WorkerDeath] = []
-        self.pids: list[int] = []
-
-    def play(self, tasks: Mapping[int, Mapping[str, Any]]) -> dict[int, Episode]:
-        return {number: self._player.play(number, **task) for number, task in tasks.items()}
-
-    def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        self._player.update_weights(weights, version)
-
-    def close(self) -> None:
-        self._player.close()

@@ -1,9 +1,10 @@
-"""`Player`: plays episodes of any policy in any environment."""
+"""`EpisodePlayer`: plays episodes of any policy in any environment."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,51 +12,74 @@ import numpy as np
 
 from hookline.rollout.environments.outcomes import attributed, checked_observation, checked_reward, shortened
 from hookline.rollout.errors import LessonError
+from hookline.rollout.sources.pool import Played
 from hookline_hookspecs import Episode
 
-__all__ = ["Player", "make_player"]
+__all__ = ["EpisodePlayer", "EpisodeTask"]
 
 
-def make_player(env_fn: Callable[[], Any], policy_fn: Callable[[], Any]) -> Player:
-    """Call both functions. An error names the function that raised it."""
-    with attributed("env_fn"):
-        environment = env_fn()
-    with attributed("policy_fn"):
-        policy = policy_fn()
-    return Player(environment, policy)
+@dataclass(frozen=True)
+class EpisodeTask:
+    """An episode to play."""
+
+    number: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"episode {self.number}"
 
 
-class Player:
+class EpisodePlayer:
     """Plays episodes of one policy in one environment.
 
     An environment has Gymnasium's `reset` and `step`. A policy is called with an observation and returns an
     action, or an action and a dictionary. Strings become the prompt and the response. Other values become arrays.
+
+    :param kept: the keys to keep of the policy's dictionary, such as `logprob`.
+    :param max_steps: longer episodes are truncated.
     """
 
-    def __init__(self, environment: Any, policy: Any) -> None:
-        self._environment = environment
-        self._policy = policy
-        self._act = getattr(policy, "act", policy)
-        # A Gymnasium wrapper has the id of the environment that it wraps.
-        self.name: str = getattr(getattr(environment, "spec", None), "id", None) or type(environment).__name__
-        """The environment's name, for messages."""
+    _environment: Any = None
 
-    def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
+    def __init__(
+        self, env_fn: Callable[[], Any], policy_fn: Callable[[], Any], kept: Sequence[str], max_steps: int
+    ) -> None:
+        self._env_fn = env_fn
+        self._policy_fn = policy_fn
+        self._kept = kept
+        self._max_steps = max_steps
+
+    def start(self) -> str:
+        """Call both functions. An error names the function that raised it."""
+        with attributed("env_fn"):
+            environment = self._environment = self._env_fn()
+        with attributed("policy_fn"):
+            self._policy = self._policy_fn()
+        self._act = getattr(self._policy, "act", self._policy)
+        # A Gymnasium wrapper has the id of the environment that it wraps.
+        name = getattr(getattr(environment, "spec", None), "id", None) or type(environment).__name__
+        self._name = f"environment {name!r}"
+        return self._name
+
+    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         with attributed(f"the policy, version {version} of the weights"):
             self._policy.update_weights(weights, version)
 
+    def kill(self) -> None:
+        """A running episode cannot be ended."""
+
     def close(self) -> None:
         if hasattr(self._environment, "close"):
-            with attributed(f"environment {self.name!r}, close"):
+            with attributed(f"{self._name}, close"):
                 self._environment.close()
 
-    def play(self, number: int, *, seed: int, kept: Sequence[str], max_steps: int) -> Episode:
-        """Play episode `number` from `reset()` to its end.
+    def play(self, task: EpisodeTask) -> Played:
+        return Played(self._play(task))
 
-        :param kept: the keys to keep of the policy's dictionary, such as `logprob`.
-        """
-        episode = f"environment {self.name!r}, episode {number}"
-        obs, info = self._reset(episode, seed)
+    def _play(self, task: EpisodeTask) -> Episode:
+        """Play an episode from `reset()` to its end."""
+        episode = f"{self._name}, {task}"
+        obs, info = self._reset(episode, task.seed)
         shape = None if isinstance(obs, str) else np.shape(obs)
         observations: list[Any] = []
         actions: list[Any] = []
@@ -69,7 +93,7 @@ class Player:
             action, extra = answer if _has_extra(answer) else (answer, {})
             observations.append(obs)
             actions.append(action)
-            for name in kept:
+            for name in self._kept:
                 if name in extra:
                     extras.setdefault(name, []).append(extra[name])
             with attributed(where):
@@ -81,7 +105,7 @@ class Player:
                     )
                 terminated, truncated = bool(outcome[2]), bool(outcome[3])
             rewards.append(checked_reward(outcome[1], partial(str, where)))
-            truncated = truncated or len(rewards) >= max_steps
+            truncated = truncated or len(rewards) >= self._max_steps
             if not (terminated or truncated):  # the observation after the end is not used
                 obs = _checked(outcome[0], shape, where)
         numbers = {"obs": observations, "actions": actions, **extras}

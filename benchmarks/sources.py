@@ -1,0 +1,144 @@
+"""How much faster a run is whose rollouts are made while the learner trains, beside one that makes them in step.
+
+    python benchmarks/sources.py [--json FILE]
+
+Rollouts and updates take about equal time: after a trial, the passes over each rollout are set so. Then `local` and
+`ahead` take turns for a few epochs each, and each is judged by its best turn. Some rollouts wait, as for a simulator in
+another process or an engine on another device. Others compute, on a core of their own. It takes two minutes on a
+machine that has nothing else to do, and says little on one that has.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import gymnasium
+import jax
+from measuring import Table, describe_machine, format_seconds, json_option, report
+
+from hookline import PluginManager, hookimpl
+from hookline.policies import Discrete, MLPPolicy
+from hookline.rollout import CurriculumConfig, Lesson
+from hookline.rollout.environments import cartpole
+from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
+from hookline.training import RolloutConfig, Trainer, TrainerConfig
+
+TURNS: Final = 4
+EPOCHS: Final = 10
+WARM_UP: Final = 3
+"""Epochs of a turn that are not counted: the first rollouts are not made ahead."""
+PROMISE: Final = 1.6
+SUBSTEPS: Final = 150
+
+
+class Waiting(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A CartPole whose steps take a millisecond, in which this process does nothing."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.001)
+        return self.env.step(action)
+
+
+def _heavy_step(key: jax.Array, state: Any, action: jax.Array) -> Transition:
+    """A step of CartPole after some arithmetic of no consequence."""
+    work = jax.lax.fori_loop(0, SUBSTEPS, lambda _, x: jax.numpy.sin(x) + 1e-3, state.physics)
+    after = cartpole.step(key, state, action)
+    return after._replace(reward=after.reward + 0.0 * work.sum())
+
+
+HEAVY: Final = JaxEnvironment("Heavy", 4, cartpole.CARTPOLE.actions, cartpole.CARTPOLE.reset, _heavy_step)
+
+KINDS: Final[dict[str, tuple[Any, RolloutConfig]]] = {
+    "wait": (
+        lambda: Waiting(gymnasium.make("CartPole-v1")),
+        RolloutConfig(num_environments=4, steps_per_rollout=64, minibatches=4, update_epochs=1),
+    ),
+    "compute": (
+        HEAVY,
+        RolloutConfig(num_environments=256, steps_per_rollout=64, minibatches=8, update_epochs=1),
+    ),
+}
+
+
+@dataclass
+class Stopwatch:
+    """A plugin that measures epochs, and within them the rollout and the train phase."""
+
+    epochs: list[float] = field(default_factory=list)
+    rollouts: list[float] = field(default_factory=list)
+    updates: list[float] = field(default_factory=list)
+    _began: float = 0.0
+    _trained: float = 0.0
+
+    @hookimpl
+    def on_epoch_start(self) -> None:
+        self._began = time.perf_counter()
+
+    @hookimpl
+    def on_train_phase_start(self) -> None:
+        self._trained = time.perf_counter()
+
+    @hookimpl
+    def on_epoch_end(self) -> None:
+        now = time.perf_counter()
+        self.epochs.append(now - self._began)
+        self.rollouts.append(self._trained - self._began)
+        self.updates.append(now - self._trained)
+
+
+def train(kind: str, rollout: RolloutConfig, epochs: int = EPOCHS) -> Stopwatch:
+    """Train for some epochs. Returns the times of those that count."""
+    environment, _ = KINDS[kind]
+    watch = Stopwatch()
+    with PluginManager() as plugins:
+        plugins.register(watch)
+        lessons = CurriculumConfig([Lesson("pole", environment)], eval_frequency=None, micro_eval_frequency=None)
+        config = TrainerConfig(epochs, rollout=rollout)
+        Trainer(config, lessons, MLPPolicy(4, Discrete(2)), plugins=plugins).train()
+    for own in (watch.epochs, watch.rollouts, watch.updates):
+        del own[:WARM_UP]
+    return watch
+
+
+def balanced(kind: str) -> RolloutConfig:
+    """A config whose updates take about as long as its rollouts."""
+    _, config = KINDS[kind]
+    trial = train(kind, config)
+    passes = round(statistics.median(trial.rollouts) / statistics.median(trial.updates))
+    return replace(config, update_epochs=max(passes, 1))
+
+
+def beside_local(source: str, kinds: Callable[[], list[str]] = lambda: list(KINDS), **options: Any) -> Table:
+    table = Table(
+        f"A run whose rollouts are made by `{source}`, beside `local`",
+        f"at least {PROMISE} times as fast, where rollouts and updates take equal time",
+        ["rollouts that", "of rollouts : updates", "local, an epoch", f"{source}, an epoch", "times as fast"],
+    )
+    for kind in kinds():
+        config = balanced(kind)
+        turns: dict[str, list[float]] = {"local": [], source: []}
+        shares: list[float] = []
+        for _ in range(TURNS):
+            for name, own in turns.items():
+                changes: dict[str, Any] = {} if name == "local" else {"source": name, **options}
+                watch = train(kind, replace(config, **changes))
+                own.append(sum(watch.epochs) / len(watch.epochs))
+                if name == "local":
+                    shares.append(sum(watch.rollouts) / sum(watch.updates))
+        best = {name: min(own) for name, own in turns.items()}
+        ratio, share = best["local"] / best[source], statistics.median(shares)
+        kept = "" if ratio >= PROMISE else ", promise not kept"
+        table.add(
+            [kind, f"{share:.2f}", *map(format_seconds, best.values()), f"{ratio:.2f}{kept}"],
+            kind=kind, share=share, ratio=ratio, **best,
+        )  # fmt: skip
+    return table
+
+
+if __name__ == "__main__":
+    json_file = json_option(__doc__)
+    report(describe_machine("torch", "jax"), [beside_local("ahead")], json_file)
