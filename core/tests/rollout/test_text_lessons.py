@@ -104,38 +104,6 @@ def test_a_policy_that_knows_the_answers_graduates() -> None:
     assert worker.is_complete
 
 
-@pytest.mark.parametrize(
-    ("failure", "message"),
-    [(TypeError("I only read numbers"), "raised TypeError: I only read"), (SystemExit(0), "raised SystemExit: 0")],
-)
-def test_a_checker_that_raises_is_an_error_that_names_the_lesson_and_the_episode(
-    failure: BaseException, message: str
-) -> None:
-    def picky(problem: TextProblem, response: str) -> float:
-        raise failure
-
-    with pytest.raises(LessonError, match=r"lesson 'sums': the checker, for the response '.*' to '.*='") as caught:
-        worker_for(sums(checker=picky)).rollout()
-    assert message in str(caught.value)
-    assert "may return None for a response that it cannot score" in str(caught.value)
-
-
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 10**400, "1.0", [1.0, [2.0]], np.ones(2)])
-def test_a_checker_that_gives_no_finite_number_is_an_error(reward: object) -> None:
-    with pytest.raises(LessonError) as caught:
-        worker_for(sums(checker=lambda problem, response: reward)).rollout()
-    assert str(caught.value).startswith("lesson 'sums': the checker, for the response '")
-    assert f": the reward is {repr(reward)[:100]}" in str(caught.value)
-
-
-def test_problems_that_cannot_be_drawn_are_an_error_that_names_the_lesson() -> None:
-    def draw(generator: np.random.Generator) -> TextProblem:
-        raise FileNotFoundError("problems.txt")
-
-    with pytest.raises(LessonError, match=r"lesson 'sums', drawing a problem: raised FileNotFoundError: problems.txt"):
-        worker_for(Lesson("sums", TextTask(draw))).rollout()
-
-
 def test_a_checker_is_given_the_problem_with_its_metadata() -> None:
     problem = TextProblem("1+2=", "3", {"also": ["03", "3.0"]})
     seen = []
@@ -144,8 +112,9 @@ def test_a_checker_is_given_the_problem_with_its_metadata() -> None:
         seen.append(problem)
         return float(response in problem.metadata["also"])
 
-    worker_for(Lesson("lenient", TextTask([problem], check, max_new_tokens=4))).rollout()
+    rollout = worker_for(Lesson("lenient", TextTask([problem], check, max_new_tokens=4))).rollout()
     assert seen == [problem] * 4
+    assert all(episode.metadata["also"] == ["03", "3.0"] for episode in rollout.episodes), "rewards find it too"
 
 
 def test_what_a_checker_cannot_judge_is_left_out_rather_than_counted_as_nothing() -> None:

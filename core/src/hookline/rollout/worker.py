@@ -23,7 +23,7 @@ from hookline.rollout.engines.registry import build_engine
 from hookline.rollout.rng import key_for, key_of_step, keys_of_step
 from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
 from hookline.rollout.tracker import Tracker
-from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, HookContext, Rollout, TrainerState
+from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, HookContext, Rollout, TrainerState, Turn
 
 if TYPE_CHECKING:
     from hookline.policies.protocol import Actor
@@ -87,7 +87,10 @@ class RolloutWorker:
         registered = collect_registered(self.plugins, "register_environments", "an environment")
         found = {name: own.value for name, own in registered.items()}
         lessons = self.curriculum.lessons.items()
-        return {name: build_runner(lesson, self.config, self.tokenizer, found) for name, lesson in lessons}
+        return {
+            name: build_runner(lesson, self.config, self.tokenizer, found, self._announce_turn)
+            for name, lesson in lessons
+        }
 
     # -- the policy -----------------------------------------------------------------------------------------------
 
@@ -394,6 +397,12 @@ class RolloutWorker:
         changes = self.curriculum.update()
         if changes:
             self.plugins.emit.on_curriculum_update(context=self._context("on_curriculum_update"), changes=changes)
+
+    def _announce_turn(self, episode: Episode, turn: Turn) -> None:
+        if self.plugins.hook.on_turn_end.get_hookimpls():  # making the context takes longer than most turns
+            context = self._context("on_turn_end")
+            context.lesson_id = self.lesson_id
+            self.plugins.emit.on_turn_end(context=context, episode=episode, turn=turn)
 
     def _context(self, event: str) -> HookContext:
         """The context of an event that belongs to no lesson."""

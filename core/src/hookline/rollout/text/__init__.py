@@ -1,7 +1,15 @@
-"""Text lessons: problems, checkers, a tokenizer, and the lessons that ship with Hookline."""
+"""Text lessons: the environment protocol, problems and checkers, a tokenizer, and the lessons of Hookline."""
 
 from hookline.rollout.text.arithmetic import ARITHMETIC_LEVELS, ArithmeticProblems, arithmetic_lessons
-from hookline.rollout.text.problems import CharacterTokenizer, Checker, TextProblem, TextTask, exact_match
+from hookline.rollout.text.environment import (
+    Conversation,
+    LimitReached,
+    Limits,
+    Messages,
+    TextEnvironment,
+    TextProblem,
+)
+from hookline.rollout.text.problems import CharacterTokenizer, Checker, TextTask, exact_match
 from hookline.rollout.text.reasoning import reasoning_lesson
 
 __all__ = [
@@ -9,6 +17,11 @@ __all__ = [
     "ArithmeticProblems",
     "CharacterTokenizer",
     "Checker",
+    "Conversation",
+    "LimitReached",
+    "Limits",
+    "Messages",
+    "TextEnvironment",
     "TextProblem",
     "TextTask",
     "arithmetic_lessons",

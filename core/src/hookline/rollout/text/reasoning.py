@@ -9,7 +9,8 @@ from hookline.errors import did_you_mean
 from hookline.extras import require
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.errors import UnknownEnvironmentError
-from hookline.rollout.text.problems import TextProblem, TextTask
+from hookline.rollout.text.environment import TextProblem
+from hookline.rollout.text.problems import TextTask
 
 __all__ = ["DatasetChecker", "reasoning_lesson"]
 
