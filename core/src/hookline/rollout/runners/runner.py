@@ -81,7 +81,7 @@ def build_runner(
     environment = lesson.environment
     name = environment if isinstance(environment, str) else getattr(environment, "__name__", type(environment).__name__)
     if isinstance(environment, str):
-        environment = find_environment(environment, registered)
+        environment = find_environment(environment, lesson.options, registered)
     if isinstance(environment, TextEnvironment) and not isinstance(environment, type):
         return TextRunner(lesson, environment, tokenizer, config.num_environments, config.sampling, announce)
     if isinstance(environment, JaxEnvironment):

@@ -10,7 +10,6 @@ from hookline.rollout.text.environment import (
     TextProblem,
 )
 from hookline.rollout.text.problems import CharacterTokenizer, Checker, TextTask, exact_match
-from hookline.rollout.text.reasoning import reasoning_lesson
 
 __all__ = [
     "ARITHMETIC_LEVELS",
@@ -26,5 +25,4 @@ __all__ = [
     "TextTask",
     "arithmetic_lessons",
     "exact_match",
-    "reasoning_lesson",
 ]
