@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DISTRIBUTIONS := hookspecs core plugins/metrics plugins/checkpoint plugins/evaluation plugins/status plugins/verifiers \
-	plugins/wandb plugins/tensorboard plugins/trackio plugins/mlflow \
+	plugins/environments plugins/wandb plugins/tensorboard plugins/trackio plugins/mlflow \
 	bridges/lightning bridges/sb3 bridges/transformers
 EXAMPLES := examples/third_party_plugin
 

@@ -19,8 +19,10 @@ import gymnasium
 import torch
 from measuring import Table, best_of_rounds, describe_machine, format_seconds, json_option, report
 
+from hookline import PluginManager
 from hookline.policies import Discrete, MLPPolicy
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
+from hookline_environments import Environments
 
 STEPS: Final = 128
 BATCHES: Final = (8, 64, 512)
@@ -37,7 +39,9 @@ Rollout = Callable[[], object]
 
 def worker_rollout(environment: str, batch: int) -> Rollout:
     curriculum = CurriculumConfig([Lesson("lesson", environment)], eval_frequency=None, micro_eval_frequency=None)
-    worker = RolloutWorker(RolloutWorkerConfig(curriculum, num_environments=batch, steps_per_rollout=STEPS))
+    plugins = PluginManager()
+    plugins.register(Environments(), "environments")
+    worker = RolloutWorker(RolloutWorkerConfig(curriculum, num_environments=batch, steps_per_rollout=STEPS), plugins)
     return worker.rollout
 
 
@@ -99,7 +103,9 @@ def steps_per_second() -> Table:
             of_by_hand=ratios if same_task else [math.nan] * len(BATCHES),
         )
     if not _is_installed("gymnax:"):
-        table.remarks.append('gymnax is not installed: pip install "hookline[gymnax]" to measure its environments')
+        table.remarks.append(
+            'gymnax is not installed: pip install "hookline-environments[gymnax]" to measure its environments'
+        )
     return table
 
 

@@ -3,6 +3,7 @@
     hookline train examples/custom_task.py:pendulum --epochs 20
 
 The arguments of `@task(...)` are those of `TrainerConfig`. `--epochs`, `--seed` and `--run-dir` override them.
+Gymnasium's environments are those of the plugin hookline-environments.
 """
 
 from hookline import PluginManager
@@ -18,5 +19,5 @@ from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerCo
 )
 def pendulum(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     """PPO on Pendulum-v1. An episode is a success if its return is above -200."""
-    lessons = [Lesson("swing-up", "Pendulum-v1", success_above=-200.0)]
+    lessons = [Lesson("swing-up", "gymnasium:Pendulum-v1", success_above=-200.0)]
     return Trainer(config, CurriculumConfig(lessons, micro_eval_frequency=None, eval_frequency=None), plugins=plugins)

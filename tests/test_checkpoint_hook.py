@@ -128,8 +128,8 @@ class MettaAgent(torch.nn.Module):  # type: ignore[misc]
         return self.actor(x), self.critic(x)
 
 
-@pytest.mark.parametrize("environment", ["CartPole-v1", "gymnasium:CartPole-v1"])
-def test_the_documents_example_runs_as_one_piece(tmp_path: Path, environment: str) -> None:
+@pytest.mark.parametrize("environment", ["CartPole-v1", lambda: gymnasium.make("CartPole-v1")])
+def test_the_documents_example_runs_as_one_piece(tmp_path: Path, environment: Any) -> None:
     config = configuration(2, False, tmp_path / "run")
     config.curriculum = CurriculumConfig([Lesson("cartpole", environment)])  # type: ignore[attr-defined]
     config.evaluation = EvaluationConfig(every=1, n_examples=2)  # type: ignore[attr-defined]

@@ -96,7 +96,8 @@ def test_an_evaluation_leaves_everybodys_generators_alone_and_draws_from_its_see
     evaluator = PolicyEvaluator(Trainer(policy=policy, plugins=hookline_manager, worker=worker))
 
     def rewards(seed: int) -> list[float | None]:
-        result = evaluator.evaluate_policy(EvaluationRequest(n_examples=4, seed=seed, replays=4))
+        # One episode, since those of several may be checked in several threads, which draw in any order.
+        result = evaluator.evaluate_policy(EvaluationRequest(n_examples=1, seed=seed, replays=1))
         assert result is not None
         return [episode.reward for episode in result.episodes["careless"]]
 

@@ -58,11 +58,21 @@ FRAMEWORKS_INSIDE_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 """Where besides it may be, if not at the head of a module."""
 
 CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
+    "hookline_environments": (
+        "hookline.errors",
+        "hookline.extras",
+        "hookline.rollout.environments",
+        "hookline.rollout.errors",
+        "hookline.rollout.text",
+    ),
     "hookline_evaluation": ("hookline.http.*", "hookline.training"),
     "hookline_status": ("hookline.http.*",),
     "hookline_verifiers": ("hookline.rewards", "hookline.text_verifier"),
 }
 """What plugins may import of core. The others make do with the hookspecs."""
+
+FRAMEWORKS_FOR_PLUGINS = {"hookline_environments": "jax"}
+"""The framework of a plugin's environments. The others take the arrays of any framework."""
 
 CORE_FOR_BRIDGES = ("hookline.errors", "hookline.plugin_manager.settings", "hookline.rewards", "hookline.session")
 """What bridges may import of core."""
@@ -223,7 +233,7 @@ def wrong_in_plugin(plugin: Distribution) -> list[str]:
     """Imports of frameworks, of other plugins, and of more of core than the table allows."""
     found = []
     for own in plugin.imports:
-        if own.package in FRAMEWORKS:
+        if own.package in FRAMEWORKS and own.package != FRAMEWORKS_FOR_PLUGINS.get(plugin.name):
             found.append(f"{plugin.where(own)}: a plugin takes the arrays of any framework")
         elif own.package == "hookline":
             if not any(fnmatch(own.module, pattern) for pattern in CORE_FOR_PLUGINS.get(plugin.name, ())):

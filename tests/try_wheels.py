@@ -9,6 +9,7 @@ The wheels go to `dist/`. Each promise about installing is then tried with pip, 
 - each plugin's own tests pass with the test kit, and without torch, jax and mlx
 - a plugin from `hookline new-plugin` installs beside them and passes its own tests
 - each bridge's own tests pass in an environment of its own, with its trainer and the plugins
+- environments of gymnax, verifiers and openenv are played, the last two in a process with a virtual environment each
 - with every other version of Python that the metadata names and this machine has, all of it installs, a loop of its own
   trains with all plugins, is killed and resumes bit for bit, and rollouts in JAX meet rewards in MLX
 """
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -39,9 +41,16 @@ class Environment:
         self.bin = folder / "bin"
         subprocess.run([interpreter, "-m", "venv", str(folder)], check=True)
 
-    def run(self, *command: str, cwd: Path, status: int = 0, disable: tuple[str, ...] = ()) -> str:
+    def run(
+        self,
+        *command: str,
+        cwd: Path,
+        status: int = 0,
+        disable: tuple[str, ...] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> str:
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        environ["HOOKLINE_DISABLE"] = ",".join(disable)
+        environ |= {"HOOKLINE_DISABLE": ",".join(disable), **(variables or {})}
         result = subprocess.run(
             [str(self.bin / command[0]), *command[1:]],
             capture_output=True,
@@ -54,11 +63,9 @@ class Environment:
             sys.exit(f"failed: {' '.join(command)}\n{result.stdout}\n{result.stderr}")
         return result.stdout
 
-    def install(self, *requirements: str, cwd: Path) -> None:
-        self.run(
-            "pip", "install", "--quiet", "--disable-pip-version-check",
-            "-c", str(ROOT / "constraints.txt"), *requirements, cwd=cwd,
-        )  # fmt: skip
+    def install(self, *requirements: str, cwd: Path, constrained: bool = True) -> None:
+        constraints = ("-c", str(ROOT / "constraints.txt")) if constrained else ()
+        self.run("pip", "install", "--quiet", "--disable-pip-version-check", *constraints, *requirements, cwd=cwd)
 
     def installed(self, cwd: Path) -> set[str]:
         packages = json.loads(self.run("pip", "list", "--format", "json", "--disable-pip-version-check", cwd=cwd))
@@ -113,18 +120,45 @@ def try_bridge(folder: Path, wheels: list[str], project: str) -> None:
     try_tests(environment, ROOT / project / "tests", folder)
 
 
+def try_environments(folder: Path, wheels: dict[str, str]) -> None:
+    """The tests of hookline-environments that `make test` skips, for what they need."""
+    pythons = {}
+    for package in ("verifiers==0.4.0", "openenv==0.10.0"):
+        name = package.partition("=")[0]
+        own = Environment(folder / name)
+        own.install(package, cwd=folder, constrained=False)
+        pythons[f"HOOKLINE_TEST_{name.upper()}_PYTHON"] = str(own.bin / "python")
+    environment = Environment(folder / "environments")
+    names = ("hookline-hookspecs", "hookline", "hookline-environments")
+    extras = {"hookline": "[jax,testing]", "hookline-environments": "[gymnax]"}
+    # Without the constraints: gymnax needs an older Gymnasium.
+    environment.install(
+        *(wheels[name] + extras.get(name, "") for name in names), "pytest-timeout", cwd=folder, constrained=False
+    )
+    try_tests(environment, ROOT / "plugins" / "environments" / "tests", folder / "environments", pythons)
+
+
 def name_of(project: str) -> str:
     """The name of a project's distribution."""
     name: str = tomllib.loads((ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
     return name
 
 
-def try_tests(environment: Environment, tests: Path, folder: Path) -> None:
+def try_tests(environment: Environment, tests: Path, folder: Path, variables: Mapping[str, str] | None = None) -> None:
     """Run tests from a copy, so that nothing of this repository is on their path."""
     copy = folder / "tests-of" / tests.parent.name
     shutil.copytree(tests, copy, ignore=shutil.ignore_patterns("__pycache__"))
     output = environment.run(
-        "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(copy), cwd=copy, disable=TRACKERS
+        "python",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(copy),
+        cwd=copy,
+        disable=TRACKERS,
+        variables=variables,
     )
     print(f"tests of {tests.parent.name}: {output.splitlines()[-1]}")
 
@@ -188,6 +222,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         try_hookspecs_alone(Path(folder), wheels)
         try_everything(Path(folder), others, projects)
+        try_environments(Path(folder), others)
         for bridge in bridges:
             try_bridge(Path(folder), [*others.values(), f"{wheels[name_of(bridge)]}[test]"], bridge)
         for version in other_versions():

@@ -10,7 +10,8 @@ EVENTS = {
     "run": "on_new_training_run restore_training_run on_training_complete on_training_failed",
     "training": "pre_training on_epoch_start on_train_phase_start pre_training_step on_mb_end post_training_step "
     "on_train_phase_end on_epoch_end post_training",
-    "rollout": "on_worker_start on_rollout_start on_rollout_end on_weights_updated on_curriculum_update on_worker_stop",
+    "rollout": "on_worker_start on_rollout_start on_turn_end on_rollout_end on_weights_updated on_curriculum_update "
+    "on_worker_stop",
     "validation": "pre_validation pre_validation_step post_validation_step post_validation",
     "evaluation": "on_evaluation_start evaluate_policy on_evaluation_end on_replay_saved",
     "rewards": "pre_rewards score_episodes verify_episodes post_rewards on_episodes_filtered",
@@ -24,6 +25,7 @@ SIGNATURES = {
     "on_training_failed": "state error",
     "post_training_step": "state report_data",
     "on_rollout_end": "context rollout",
+    "on_turn_end": "context episode turn",
     "on_weights_updated": "context version",
     "on_curriculum_update": "context changes",
     "on_evaluation_end": "state scores",

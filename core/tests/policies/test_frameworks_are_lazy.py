@@ -46,12 +46,6 @@ print(worker.step)
             'training a policy needs torch, which is not installed: pip install "hookline[torch]"',
         ),
         (
-            "gymnax",
-            "from hookline.rollout import *; "
-            "RolloutWorker(RolloutWorkerConfig(CurriculumConfig([Lesson('l', 'gymnax:Catch-bsuite')])))",
-            "environment 'Catch-bsuite' needs gymnax, which is not installed: pip install \"hookline[gymnax]\"",
-        ),
-        (
             "transformers",
             "from hookline.policies import *; HuggingFacePolicy('folder').torch_module()",
             'a Hugging Face policy needs transformers, which is not installed: pip install "hookline[hf]"',
@@ -61,12 +55,6 @@ print(worker.step)
             "from hookline.policies import *; from hookline.policies.huggingface_torch import add_adapters; "
             "add_adapters(None, LoraConfig(), seed=0)",
             '`lora` needs peft, which is not installed: pip install "hookline[hf]"',
-        ),
-        (
-            "reasoning_gym",
-            "from hookline.rollout.text import *; reasoning_lesson('basic_arithmetic')",
-            "lesson 'basic_arithmetic' needs reasoning_gym, which is not installed: "
-            'pip install "hookline[reasoning-gym]"',
         ),
     ],
 )

@@ -14,10 +14,11 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, GenerationConfig
 
 from hookline.policies import HuggingFacePolicy, LoraConfig, PolicyError
-from hookline.policies.huggingface import HuggingFaceTokenizer
+from hookline.policies.huggingface_tokenizer import HuggingFaceTokenizer
 from hookline.policies.huggingface_torch import CausalLM
 from hookline.policies.protocol import Tokenizer
 from hookline.testing.tiny_models import CHAT_TEMPLATE, FAMILIES, tiny_model, tiny_tokenizer
+from hookline_hookspecs import Turn
 
 
 def rows(count: int = 5, length: int = 12, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -159,7 +160,7 @@ def test_dropout_is_off_but_for_that_of_the_adapters(tmp_path: Path) -> None:
 def test_a_prompt_without_a_chat_template_is_its_own_tokens(tmp_path: Path) -> None:
     tokenizer = HuggingFacePolicy(str(tiny_model(tmp_path))).tokenizer()
     assert isinstance(tokenizer, Tokenizer)
-    assert tokenizer.encode_prompt("12+34=") == tokenizer.encode("12+34=")
+    assert tokenizer.encode_messages([Turn("user", "12+34=")]) == tokenizer.encode("12+34=")
     assert tokenizer.size == 300
     assert tokenizer.decode(tokenizer.encode("12+34= é")) == "12+34= é"
 
@@ -167,7 +168,7 @@ def test_a_prompt_without_a_chat_template_is_its_own_tokens(tmp_path: Path) -> N
 def test_a_prompt_is_the_first_message_of_a_chat_where_there_is_a_template(tmp_path: Path) -> None:
     tiny_tokenizer(tmp_path, chat_template=CHAT_TEMPLATE)
     tokenizer = HuggingFacePolicy(str(tiny_model(tmp_path))).tokenizer()
-    tokens = tokenizer.encode_prompt("1+1=")
+    tokens = tokenizer.encode_messages([Turn("user", "1+1=")])
     assert tokenizer.tokenizer.decode(tokens) == "<|user|>1+1=<|end|><|assistant|>"
 
 
@@ -185,7 +186,7 @@ def test_a_response_ends_at_any_end_token_and_special_tokens_are_left_out(tmp_pa
 def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
     tokenizer = HuggingFacePolicy(str(tiny_model(tmp_path))).tokenizer()
     with pytest.raises(PolicyError, match="the prompt '' has no tokens"):
-        tokenizer.encode_prompt("")
+        tokenizer.encode_messages([Turn("user", "")])
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

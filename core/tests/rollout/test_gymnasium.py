@@ -1,4 +1,4 @@
-"""Any Gymnasium environment is a lesson: by its id or from a factory, with discrete or continuous actions."""
+"""A function that returns a Gymnasium environment is a lesson, with discrete or continuous actions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from hookline import PluginManager, hookimpl
 from hookline.policies import Continuous, Discrete, PolicyError, to_jax
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.errors import LessonError, RolloutError, UnknownEnvironmentError, UnsupportedSpaceError
@@ -33,6 +34,14 @@ class Corridor(gymnasium.Env):
         return self.cell, float(done), done, False, {}
 
 
+def cartpole() -> gymnasium.Env:
+    return gymnasium.make("CartPole-v1")
+
+
+def pendulum() -> gymnasium.Env:
+    return gymnasium.make("Pendulum-v1")
+
+
 def config(environment, **fields) -> RolloutWorkerConfig:
     lesson = Lesson("lesson", environment, max_episode_steps=fields.pop("max_episode_steps", None))
     return RolloutWorkerConfig(
@@ -43,8 +52,8 @@ def config(environment, **fields) -> RolloutWorkerConfig:
     )
 
 
-def test_an_id_with_continuous_actions() -> None:
-    with RolloutWorker(config("Pendulum-v1")) as worker:
+def test_an_environment_with_continuous_actions() -> None:
+    with RolloutWorker(config(pendulum)) as worker:
         assert worker.policy.actions == Continuous(1, (-2.0,), (2.0,))
         rollout = worker.rollout()
         assert rollout.arrays["actions"].shape == (12, 2, 1)
@@ -53,8 +62,8 @@ def test_an_id_with_continuous_actions() -> None:
         assert worker.evaluate(n_examples=2)["eval/lesson/episodes"] == 2
 
 
-def test_an_id_with_discrete_actions() -> None:
-    with RolloutWorker(config("gymnasium:CartPole-v1", steps_per_rollout=40)) as worker:
+def test_an_environment_with_discrete_actions() -> None:
+    with RolloutWorker(config(cartpole, steps_per_rollout=40)) as worker:
         assert worker.policy.actions == Discrete(2)
         rollout = worker.rollout()
         assert rollout.episodes
@@ -85,7 +94,7 @@ def test_a_cut_is_bootstrapped_and_an_end_is_not() -> None:
 
 
 def test_one_seed_gives_one_rollout() -> None:
-    one, other = (RolloutWorker(config("Pendulum-v1")) for _ in range(2))
+    one, other = (RolloutWorker(config(pendulum)) for _ in range(2))
     for _ in range(2):
         np.testing.assert_array_equal(one.rollout().arrays["obs"], other.rollout().arrays["obs"])
 
@@ -249,21 +258,64 @@ def test_an_observation_space_that_is_not_supported_is_an_error_that_says_what_i
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("CartPol-v1", "CartPole-v1"), ("Pendulum-v", "Pendulum-v1"), ("gymnasium:Acrobt-v1", "Acrobot-v1")],
-)
-def test_an_unknown_id_is_an_error_that_names_the_nearest(name: str, nearest: str) -> None:
-    with pytest.raises(UnknownEnvironmentError) as caught:
+    ("name", "hint"),
+    [
+        ("CartPol-v1", r" \(did you mean 'CartPole-v1'\?\)"),
+        ("Pendulum-v1", r"; known are CartPole-v1\. Environments of Gymnasium are gymnasium:ID"),
+        ("maze:", "; known are CartPole-v1"),
+        ("gymnasium:Pendulum-v1", ": names that begin with 'gymnasium:' are those of a plugin that is not active. pip "
+         "install hookline-environments. The installed plugins are active in `hookline train` and hookline.train"),
+        ("verifiers:gsm8k", ": names that begin with 'verifiers:' are .* pip install hookline-environments"),
+    ],
+)  # fmt: skip
+def test_an_unknown_name_is_an_error_that_says_what_to_do(name: str, hint: str) -> None:
+    with pytest.raises(UnknownEnvironmentError, match=f"^there is no environment '{name}'{hint}"):
         RolloutWorker(config(name))
-    assert f"(did you mean '{nearest}'?)" in str(caught.value)
+
+
+class Mazes:
+    """A plugin with an environment, and a family of them."""
+
+    @hookimpl
+    def register_environments(self):
+        def maze(name, *, size=3, depth=1):
+            if name == "broken":
+                raise ZeroDivisionError("no way out")
+            return lambda: gymnasium.wrappers.TimeLimit(Corridor(), size)
+
+        return {"corridor": Corridor, "maze:": maze}
+
+
+def test_plugins_have_environments_by_name_and_families_of_them_with_options() -> None:
+    plugins = PluginManager()
+    plugins.register(Mazes())
+
+    def worker(name, **options):
+        lesson = Lesson("lesson", name, options=options)
+        curriculum = CurriculumConfig([lesson], eval_frequency=None, micro_eval_frequency=None)
+        return RolloutWorker(RolloutWorkerConfig(curriculum, num_environments=1, steps_per_rollout=8), plugins)
+
+    assert worker("corridor").rollout().arrays["obs"].shape == (8, 1, 5)
+    arrays = worker("maze:round", size=2).rollout().arrays
+    assert arrays["truncated"][:, 0].tolist() == [False, True] * 4
+    with pytest.raises(RolloutError, match=r"environment 'maze:round' has no option 'sise' \(did you mean 'size'\?\)"):
+        worker("maze:round", sise=2)
+    with pytest.raises(RolloutError, match="environment 'corridor' has no options, but the lesson gives size"):
+        worker("corridor", size=2)
+    with pytest.raises(LessonError, match="environment 'maze:broken': raised ZeroDivisionError: no way out"):
+        worker("maze:broken")
+    with pytest.raises(UnknownEnvironmentError, match="environment 'maze:' needs a name after the colon"):
+        worker("maze:")
 
 
 def test_what_is_no_environment_is_an_error_that_says_what_is() -> None:
-    with pytest.raises(RolloutError, match="an environment is a name, a JaxEnvironment, a TextTask, or a function"):
+    with pytest.raises(
+        RolloutError, match="an environment is a name, a JaxEnvironment, a TextEnvironment such as TextTask"
+    ):
         RolloutWorker(config(42))
 
 
 def test_lessons_that_one_policy_cannot_play_are_an_error_that_names_the_lesson() -> None:
-    lessons = [Lesson("cart"), Lesson("swing", "Pendulum-v1")]
-    with pytest.raises(PolicyError, match="lesson 'swing': environment 'Pendulum-v1' has observations of size 3"):
+    lessons = [Lesson("cart"), Lesson("swing", pendulum)]
+    with pytest.raises(PolicyError, match="lesson 'swing': environment 'pendulum' has observations of size 3"):
         RolloutWorker(RolloutWorkerConfig(CurriculumConfig(lessons), num_environments=1))

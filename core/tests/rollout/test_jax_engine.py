@@ -13,7 +13,7 @@ from hookline.policies import TransformerPolicy, to_jax, transformer_jax
 from hookline.policies.weights import share_with_jax
 from hookline.rollout import SamplingConfig
 from hookline.rollout.engines import Generated, jax_engine
-from hookline.rollout.engines.jax_engine import JaxEngine, padded_length
+from hookline.rollout.engines.jax_engine import JaxEngine, padded_length, padded_size
 
 POLICY = TransformerPolicy(vocabulary=13, width=32, layers=2, heads=4, context=32)
 END, PAD = 1, 0
@@ -192,11 +192,37 @@ def test_a_new_prompt_length_is_seldom_a_new_compilation(weights) -> None:
     engine = JaxEngine(policy, policy.initial_weights(0))
     before = jax_engine._sample._cache_size()
     for length in (1, 3, 8, 9, 16, 65, 70, 80, 113, 127, 128):
-        engine.generate([[2] * length], SamplingConfig(), jax.random.key(0), max_new_tokens=2)
+        engine.generate([[2] * length], SamplingConfig(2), jax.random.key(0), max_new_tokens=2)
     assert jax_engine._sample._cache_size() - before == 4
     lengths = {padded_length(length) for length in range(1, 1025)}
     assert len(lengths) == 8 + 4 * 4
     assert all(length <= padded_length(length) <= max(length + 7, 1.25 * length) for length in range(1, 5000))
+
+
+def test_conversations_that_grow_and_end_one_by_one_are_seldom_a_new_compilation() -> None:
+    policy = TransformerPolicy(vocabulary=13, width=8, layers=1, heads=1, context=140)
+    engine = JaxEngine(policy, policy.initial_weights(0))
+    before = jax_engine._sample._cache_size()
+    for rows, length in ((16, 9), (14, 11), (13, 12), (12, 17), (11, 19), (9, 24), (8, 26), (5, 30), (3, 32), (1, 31)):
+        made = engine.generate([[2] * length] * rows, SamplingConfig(), jax.random.key(0), max_new_tokens=2)
+        assert made.tokens.shape == (rows, 2)
+    assert jax_engine._sample._cache_size() - before == 3
+    assert all(size <= padded_size(size) <= max(8, 1.5 * size) for size in range(1, 5000))
+
+
+def test_rows_of_padding_change_no_response_and_do_not_make_the_others_longer(weights) -> None:
+    engine = JaxEngine(POLICY, weights)
+    prompts = [[3 + row, 4, 5] for row in range(8)]
+    rows = jax_engine._sample(
+        POLICY, engine._weights, np.array(prompts), np.ones((8, 3), bool), np.full((NEW, 8), 0.3, np.float32),
+        np.arange(8) >= 5, 1.0, None, samples=1, new_tokens=NEW, stop=(), top_k=None, greedy=False,
+    )  # fmt: skip
+    assert np.asarray(rows.valid).all(axis=1).tolist() == [True] * 5 + [False] * 3
+    assert not np.asarray(rows.valid)[5:].any()
+    five = engine.generate(prompts[:5], SamplingConfig(temperature=0), jax.random.key(3), max_new_tokens=NEW)
+    eight = engine.generate(prompts, SamplingConfig(temperature=0), jax.random.key(3), max_new_tokens=NEW)
+    np.testing.assert_array_equal(five.tokens, eight.tokens[:5])
+    np.testing.assert_array_equal(five.logprobs, eight.logprobs[:5])
 
 
 def test_the_padding_of_prompts_changes_no_logprob(weights) -> None:

@@ -9,7 +9,7 @@ import torch
 from hookline.policies import MLPPolicy, PolicyError, TransformerPolicy
 from hookline.policies.actions import Discrete
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
-from hookline.rollout.errors import CurriculumError, LessonError, UnknownEnvironmentError
+from hookline.rollout.errors import CurriculumError, LessonError
 from hookline.rollout.text import (
     ArithmeticProblems,
     CharacterTokenizer,
@@ -17,7 +17,6 @@ from hookline.rollout.text import (
     TextTask,
     arithmetic_lessons,
     exact_match,
-    reasoning_lesson,
 )
 from hookline.rollout.text.problems import TokenizerError
 
@@ -104,38 +103,6 @@ def test_a_policy_that_knows_the_answers_graduates() -> None:
     assert worker.is_complete
 
 
-@pytest.mark.parametrize(
-    ("failure", "message"),
-    [(TypeError("I only read numbers"), "raised TypeError: I only read"), (SystemExit(0), "raised SystemExit: 0")],
-)
-def test_a_checker_that_raises_is_an_error_that_names_the_lesson_and_the_episode(
-    failure: BaseException, message: str
-) -> None:
-    def picky(problem: TextProblem, response: str) -> float:
-        raise failure
-
-    with pytest.raises(LessonError, match=r"lesson 'sums': the checker, for the response '.*' to '.*='") as caught:
-        worker_for(sums(checker=picky)).rollout()
-    assert message in str(caught.value)
-    assert "may return None for a response that it cannot score" in str(caught.value)
-
-
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 10**400, "1.0", [1.0, [2.0]], np.ones(2)])
-def test_a_checker_that_gives_no_finite_number_is_an_error(reward: object) -> None:
-    with pytest.raises(LessonError) as caught:
-        worker_for(sums(checker=lambda problem, response: reward)).rollout()
-    assert str(caught.value).startswith("lesson 'sums': the checker, for the response '")
-    assert f": the reward is {repr(reward)[:100]}" in str(caught.value)
-
-
-def test_problems_that_cannot_be_drawn_are_an_error_that_names_the_lesson() -> None:
-    def draw(generator: np.random.Generator) -> TextProblem:
-        raise FileNotFoundError("problems.txt")
-
-    with pytest.raises(LessonError, match=r"lesson 'sums', drawing a problem: raised FileNotFoundError: problems.txt"):
-        worker_for(Lesson("sums", TextTask(draw))).rollout()
-
-
 def test_a_checker_is_given_the_problem_with_its_metadata() -> None:
     problem = TextProblem("1+2=", "3", {"also": ["03", "3.0"]})
     seen = []
@@ -144,8 +111,9 @@ def test_a_checker_is_given_the_problem_with_its_metadata() -> None:
         seen.append(problem)
         return float(response in problem.metadata["also"])
 
-    worker_for(Lesson("lenient", TextTask([problem], check, max_new_tokens=4))).rollout()
+    rollout = worker_for(Lesson("lenient", TextTask([problem], check, max_new_tokens=4))).rollout()
     assert seen == [problem] * 4
+    assert all(episode.metadata["also"] == ["03", "3.0"] for episode in rollout.episodes), "rewards find it too"
 
 
 def test_what_a_checker_cannot_judge_is_left_out_rather_than_counted_as_nothing() -> None:
@@ -216,51 +184,3 @@ def test_numbers_may_differ_in_digits_and_come_in_either_order() -> None:
     assert all(0.3 < share < 0.6 for share in shares), "nine in ten of the longer ones, half of them first"
     with pytest.raises(CurriculumError, match="at least one digit"):
         ArithmeticProblems((0, 2))
-
-
-def test_a_reasoning_gym_dataset_is_a_lesson_scored_by_its_own_function() -> None:
-    pytest.importorskip("reasoning_gym", reason='pip install "hookline[reasoning-gym]"')
-    lesson = reasoning_lesson("countdown", size=2, seed=1, min_numbers=2, max_numbers=2)
-    check = lesson.environment.checker
-    for problem in lesson.environment.problems:
-        assert check(problem, f" {problem.answer} ") == 1.0
-        assert check(problem, f"0 + {problem.answer}") < 1.0, "it uses a number that was not given"
-        numbers, target = problem.metadata["metadata"]["numbers"], problem.metadata["metadata"]["target"]
-        other = next(
-            text
-            for a, b in (numbers, numbers[::-1])
-            for text in (f"({a}) + ({b})", f"({a}) - ({b})", f"({a}) * ({b})", f"({a}) / ({b})")
-            if eval(text) == target
-        )
-        assert other != problem.answer
-        assert check(problem, other) == 1.0, "another right answer is as good as the one that the dataset knows"
-    assert lesson.success_above > 0.99, "paid in part is not solved"
-    with pytest.raises(UnknownEnvironmentError, match=r"no dataset 'basic_arithmetc' \(did you mean 'basic_"):
-        reasoning_lesson("basic_arithmetc")
-    curriculum = CurriculumConfig([reasoning_lesson("basic_arithmetic", size=5)], eval_frequency=None)
-    policy = TransformerPolicy(CharacterTokenizer().size, width=16, layers=1, heads=2)
-    worker = RolloutWorker(RolloutWorkerConfig(curriculum, policy=policy, num_environments=2))
-    assert worker.rollout().episodes[0].prompt.startswith("Calculate")
-
-
-WITHOUT_AN_ANSWER = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
-"""Datasets of reasoning-gym whose problems come without an answer: any that fits will do."""
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one of them leaves a file open
-def test_the_right_answer_gets_the_full_score_in_every_dataset_of_reasoning_gym() -> None:
-    reasoning_gym = pytest.importorskip("reasoning_gym", reason='pip install "hookline[reasoning-gym]"')
-    names = set(reasoning_gym.factory.DATASETS) - {"composite"}  # made of others
-    assert len(names) > 100
-    unanswered = set()
-    for name in names:
-        lesson = reasoning_lesson(name, size=1, seed=1)
-        (problem,) = lesson.environment.problems
-        if not problem.answer:
-            unanswered.add(name)
-            assert lesson.environment.checker(problem, "nonsense") < lesson.success_above, name
-        elif lesson.environment.checker.dataset.score_answer(problem.answer, problem.metadata) == 1.0:
-            assert lesson.environment.checker(problem, problem.answer) == 1.0, name
-        else:
-            pytest.fail(f"{name}: its own answer is not worth its full score")
-    assert unanswered == WITHOUT_AN_ANSWER

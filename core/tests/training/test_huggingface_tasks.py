@@ -14,12 +14,36 @@ import hookline
 from hookline import PluginManager, hookimpl
 from hookline.errors import HooklineError
 from hookline.plugin_manager.settings import Settings
+from hookline.rollout.text import TextTask
 from hookline.testing.tiny_models import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
 from hookline.training import Trainer
 from hookline.training.run import rebuild_trainer
+from hookline.training.tasks.grpo import GRPOTaskConfig, LessonConfig, grpo
+from hookline_hookspecs import EvaluationRequest
 
 ALONE = Settings(allowed={})
 SMALL = "[rollout]\nnum_environments = 2\nsamples_per_prompt = 2\nminibatches = 1\nupdate_epochs = 1\n"
+ENVIRONMENT = """
+from hookline.rollout.text import Limits, TextProblem
+
+
+class Twice:
+    limits = Limits(max_turns=2, max_new_tokens=3)
+
+    def __init__(self, word):
+        self.word = word
+
+    def draw(self, rng, *, held_out=False):
+        return TextProblem()
+
+    def converse(self, problem):
+        yield self.word
+        yield "again"
+        return 0.25
+
+
+ready = Twice("sum")
+"""
 CHECKER = """
 def half(problem, response):
     assert problem.metadata == {"level": 1}
@@ -44,6 +68,7 @@ def folder(tmp_path: Path, model: Path) -> Path:
     for name, rows in {"problems": problems, "examples": examples}.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "checkers.py").write_text(CHECKER)
+    (tmp_path / "twice.py").write_text(ENVIRONMENT)
     return tmp_path
 
 
@@ -92,6 +117,44 @@ def test_grpo_plays_lessons_of_all_kinds_after_a_warm_start(folder: Path) -> Non
     assert (trainer.state.step, trainer.worker and trainer.worker.step) == (2, 0)
 
 
+def test_a_lesson_has_an_environment_of_a_file_with_options_and_limits(folder: Path) -> None:
+    lessons = (
+        'lessons = [{environment = "twice.py:Twice", options = {word = "Prompt"}}, '
+        '{name = "once", environment = "twice.py:ready", max_turns = 1, max_new_tokens = 2, seconds = 9}]'
+    )
+    text = f'task = "grpo"\npolicy = "model"\n{lessons}\n{SMALL}rollouts_per_epoch = 4\n'
+    trainer = train(folder, text, run_dir=folder / "run")
+    assert trainer.worker is not None
+    import jax
+
+    episodes = trainer.worker.play(EvaluationRequest(n_examples=2), jax.random.key(0))
+    assert [turn.text for turn in episodes["twice.py:Twice"][0].turns[::2]] == ["Prompt", "again"]
+    assert (episodes["twice.py:Twice"][0].reward, episodes["once"][0].reward) == (0.25, 0.0)
+    assert episodes["once"][0].metadata["stop_reason"] == "max_turns"
+    (folder / "run.toml").unlink()
+    rebuilt = rebuild_trainer(folder / "run", PluginManager())
+    assert rebuilt.worker is not None
+    assert list(rebuilt.worker.curriculum.lessons) == ["twice.py:Twice", "once"]
+    assert rebuilt.worker.curriculum.lessons["once"].limits == {"max_turns": 1, "max_new_tokens": 2, "seconds": 9.0}
+
+
+def test_a_lesson_names_a_plugins_family_and_its_options(folder: Path) -> None:
+    class Family:
+        @hookimpl
+        def register_environments(self) -> dict[str, Any]:
+            return {"sums:": lambda name, *, answer: TextTask([(f"{name}=", answer)], max_new_tokens=2)}
+
+    plugins = PluginManager()
+    plugins.register(Family())
+    config = GRPOTaskConfig(
+        policy=str(folder / "model"), lessons=(LessonConfig(environment="sums:1+1", options={"answer": "2"}),)
+    )
+    worker = grpo.make(config, plugins).worker
+    assert worker is not None
+    (episode, *_) = worker.rollout().episodes
+    assert (episode.prompt, episode.reference) == ("1+1=", "2")
+
+
 def test_grpo_rewards_by_the_reward_processor(folder: Path) -> None:
     trainer = train(
         folder,
@@ -120,6 +183,15 @@ def test_a_run_of_grpo_is_rebuilt_from_its_folder(folder: Path, tmp_path: Path) 
         ('task = "sft"\npolicy = "model"\ndataset = "none.jsonl"', r"none.jsonl cannot be read: No such file"),
         ('task = "grpo"\npolicy = "model"', "task 'grpo' needs lessons"),
         ('task = "grpo"\npolicy = "model"\nlessons = ["adition-1"]', r"did you mean 'addition-1'\?"),
+        ('task = "grpo"\npolicy = "model"\nlessons = ["mazes:3"]', "there is no environment 'mazes:3'; known are"),
+        (
+            'task = "grpo"\npolicy = "model"\nlessons = [{name = "a", environment = "b", dataset = "problems.jsonl"}]',
+            "lesson 'a' has an environment and a dataset: give it one of them",
+        ),
+        (
+            'task = "grpo"\npolicy = "model"\nlessons = [{name = "a", environment = "none.py:A"}]',
+            "lesson 'a': there is no file '.*none.py' for its environment",
+        ),
         (
             'task = "grpo"\npolicy = "model"\nlessons = [{name = "own", dataset = "problems.jsonl", checker = "x"}]',
             "there is no checker 'x'; known are exact_match, and file.py:FUNCTION",
@@ -127,7 +199,7 @@ def test_a_run_of_grpo_is_rebuilt_from_its_folder(folder: Path, tmp_path: Path) 
         (
             'task = "grpo"\npolicy = "model"\n'
             'lessons = [{name = "own", dataset = "problems.jsonl", checker = "checkers.py:hal"}]',
-            r"'.*checkers.py' has no function 'hal' \(did you mean 'half'\?\)",
+            r"'.*checkers.py' has no 'hal' \(did you mean 'half'\?\): the checker of a lesson is named file.py:NAME",
         ),
         (
             'task = "grpo"\npolicy = "model"\nlessons = [{name = "a", datset = "b"}]\nwarm_start = {until = 1}\n'

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -28,6 +29,14 @@ from hookline.testing import EventRecorder
 from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig
 from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline_hookspecs import EvaluationRequest
+
+
+def gymnasium_cartpole() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1")
+
+
+def gymnasium_pendulum() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("Pendulum-v1")
 
 
 class Agent(nn.Module):
@@ -184,7 +193,7 @@ def test_the_seed_alone_decides_what_is_sampled(module: nn.Module) -> None:
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("environment", ["gymnasium:CartPole-v1", "CartPole-v1"])
+@pytest.mark.parametrize("environment", [gymnasium_cartpole, "CartPole-v1"])
 def test_ppo_teaches_a_module_to_balance_a_pole(
     environment: str, hookline_manager: PluginManager, hookline_events: EventRecorder
 ) -> None:
@@ -208,7 +217,7 @@ def test_ppo_teaches_a_module_to_balance_a_pole(
 @pytest.mark.parametrize("policy", [Agent(3, 1, continuous=True), GaussianAgent(3, 2)], ids=["forward", "methods"])
 def test_continuous_actions_are_played_and_learnt_from(policy: nn.Module) -> None:
     before = {name: value.clone() for name, value in policy.state_dict().items()}
-    trainer = trainer_for("Pendulum-v1", policy)
+    trainer = trainer_for(gymnasium_pendulum, policy)
     trainer.train()
     assert trainer.worker is not None
     arrays = trainer.worker.rollout().arrays
@@ -217,7 +226,7 @@ def test_continuous_actions_are_played_and_learnt_from(policy: nn.Module) -> Non
 
 
 def test_a_rollout_has_the_arrays_of_one_by_jax() -> None:
-    for environment in ("gymnasium:CartPole-v1", "CartPole-v1"):
+    for environment in (gymnasium_cartpole, "CartPole-v1"):
         by_jax, by_torch = (
             Trainer(TrainerConfig(), lessons(environment, max_episode_steps=9), policy).worker
             for policy in (None, Agent())
@@ -248,7 +257,7 @@ def test_one_seed_gives_one_run() -> None:
     ends = []
     for _ in range(2):
         policy = Agent()
-        trainer_for("gymnasium:CartPole-v1", policy).train()
+        trainer_for(gymnasium_cartpole, policy).train()
         torch.rand(3)
         ends.append(policy.state_dict())
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
@@ -299,7 +308,7 @@ def test_the_worker_plays_the_weights_that_it_was_given_last() -> None:
         worker.update_weights(incomplete, 2)
 
 
-@pytest.mark.parametrize("environment", ["gymnasium:CartPole-v1", "CartPole-v1"])
+@pytest.mark.parametrize("environment", [gymnasium_cartpole, "CartPole-v1"])
 @pytest.mark.parametrize("greedy", [True, False])
 def test_it_is_evaluated_as_any_other_policy(environment: str, greedy: bool) -> None:
     trainer = trainer_for(environment, Agent())
@@ -337,7 +346,7 @@ def test_the_policies_of_the_documentation_run(tmp_path: Path, monkeypatch: pyte
     for block in re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
         exec(block, names)
     assert names["trainer"].state.step > 0
-    trainer_for("Pendulum-v1", names["Gaussian"]()).train()
+    trainer_for(gymnasium_pendulum, names["Gaussian"]()).train()
 
 
 @dataclass(frozen=True)
@@ -422,7 +431,7 @@ class Locked(Agent):
         self.lock = threading.Lock()
 
 
-CART, SWING = "gymnasium:CartPole-v1", "Pendulum-v1"
+CART, SWING = gymnasium_cartpole, gymnasium_pendulum
 
 
 @pytest.mark.parametrize(

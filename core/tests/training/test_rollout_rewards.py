@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,28 @@ def test_a_lessons_reward_is_weighed_with_the_others(hookline_manager: PluginMan
     played = rollout()
     create_integrated_reward_system(config, hookline_manager).process_rollout(played)
     assert played.arrays["rewards"].tolist() == [1.0, 0.25, 0.75, 1.0], "batches of three and of one"
+
+
+def test_an_episode_whose_environment_failed_is_left_out_whatever_other_rewards_would_say(
+    hookline_manager: PluginManager,
+) -> None:
+    class Generous:
+        @hookimpl
+        def score_episodes(self, batch: EpisodeBatch) -> dict[str, Any]:
+            assert all("failure" not in episode.metadata for episode in batch)
+            return {"generous": [1.0] * len(batch)}
+
+    hookline_manager.register(Generous())
+    system = create_integrated_reward_system(replace(STRICT, enable_verification=False), hookline_manager)
+    played = rollout()
+    played.episodes[1].metadata["failure"] = "raised ConnectionError: no reply"
+    accepted = system.process_rollout(played)
+    assert accepted.tolist() == [True, False, True, True]
+    assert np.isnan(played.arrays["rewards"]).tolist() == [False, True, False, False]
+    assert "accepted" not in played.episodes[1].metadata
+    for episode in played.episodes:
+        episode.metadata["failure"] = "gave no answer within 60 s"
+    assert not system.process_rollout(played).any()
 
 
 def test_a_plugin_cannot_give_a_reward_by_the_lessons_name(hookline_manager: PluginManager) -> None:

@@ -73,6 +73,17 @@ def test_the_loss_of_a_chat_is_on_the_assistants_messages_up_to_their_ends(tmp_p
     assert trained == ["2", ";", "4", ";"]
 
 
+def test_without_a_chat_template_a_chat_has_the_tokens_of_a_rollout(tmp_path: Path) -> None:
+    turns = [("system", "1"), ("user", "+1="), ("assistant", "2"), ("tool", "3"), ("assistant", "4"), ("user", "5")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    (example,) = read_examples(write(tmp_path, {"messages": messages}), CHARACTERS)
+    encode = CHARACTERS.encode
+    assert example == {
+        "tokens": [*encode("1+1=2"), END, *encode("34"), END],
+        "loss_mask": [False] * 4 + [True, True, False, True, True],
+    }
+
+
 def test_a_template_that_rewrites_earlier_messages_is_an_error(tmp_path: Path) -> None:
     turns = [("user", "1"), ("assistant", "2"), ("user", "3"), ("assistant", "4")]
     messages = [{"role": role, "content": content} for role, content in turns]
@@ -97,7 +108,8 @@ def test_long_examples_are_cut_and_dropped_if_nothing_is_left_to_train(tmp_path:
         ({"prompt": 1, "completion": "2"}, "line 1 has prompt = 1: 'prompt' must be a string"),
         ({"question": "1"}, "line 1 has question: it needs prompt and completion, messages, or text"),
         ({"messages": "hi"}, "line 1: messages must be a list"),
-        ({"messages": [{"role": "user", "content": "1"}]}, "the policy's tokenizer has no chat template"),
+        ({"messages": [{"role": "user", "content": "1"}]}, "line 1 has no token to train on"),
+        ({"messages": [{"role": "user"}]}, "line 1 has no 'content'; it has role: 'content' must be a string"),
     ],
 )
 def test_a_row_that_is_no_example_is_an_error_with_file_and_line(row: Any, message: str, tmp_path: Path) -> None:

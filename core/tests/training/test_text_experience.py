@@ -12,8 +12,8 @@ import torch
 from hookline import PluginManager, hookimpl
 from hookline.policies import TransformerPolicy
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
-from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, TextTask
-from hookline.training import RolloutConfig, Trainer, TrainerConfig
+from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, Limits, TextProblem, TextTask
+from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerConfig
 from hookline.training.errors import ExperienceError
 from hookline.training.experience import Experience, join_rollouts
 from hookline.training.losses import Field, Loss, SharedLossData
@@ -37,8 +37,8 @@ def rollout(*episodes: Episode, version: int = 0) -> Rollout:
     return Rollout(None, version, {"rewards": np.arange(len(episodes), dtype=np.float32)}, list(episodes))
 
 
-def text_worker(**fields: Any) -> RolloutWorker:
-    lesson = Lesson("sums", TextTask(ArithmeticProblems((1, 2)), max_new_tokens=4))
+def text_worker(environment: Any = None, **fields: Any) -> RolloutWorker:
+    lesson = Lesson("sums", environment or TextTask(ArithmeticProblems((1, 2)), max_new_tokens=4))
     curriculum = CurriculumConfig([lesson], micro_eval_frequency=None, eval_frequency=None)
     return RolloutWorker(
         RolloutWorkerConfig(curriculum, policy=POLICY, tokenizer=TOKENIZER, num_environments=4, **fields)
@@ -69,6 +69,55 @@ def test_a_response_to_nothing_is_trained_from_its_first_token_on() -> None:
     arrays, _ = join_rollouts([rollout(episode([5, 6], [True, True]), episode([4, 2], [False, True]))])
     assert arrays["tokens"].tolist() == [[0, 5, 6], [0, 4, 2]]
     assert arrays["loss_mask"][:, 1:].tolist() == [[True, True], [False, True]]
+
+
+def test_an_episode_that_failed_at_once_has_a_row_that_nothing_is_trained_in() -> None:
+    arrays, grid = join_rollouts([rollout(episode([], []), episode([4, 2], [False, True])), rollout(episode([], []))])
+    assert grid == (3,)
+    assert arrays["tokens"].tolist() == [[0, 0], [4, 2], [0, 0]]
+    assert arrays["valid"].tolist() == [[True, False], [True, True], [True, False]]
+    assert arrays["loss_mask"].any(1).tolist() == [False, True, False]
+    arrays, _ = join_rollouts([rollout(episode([], []))])
+    assert arrays["tokens"].tolist() == [[0]]
+
+
+class Unreliable:
+    """Fails in some of its conversations, or in all."""
+
+    limits = Limits(max_turns=2, max_new_tokens=3)
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> TextProblem:
+        if self.share == 1:
+            raise ConnectionError("the archive is closed")
+        return TextProblem(metadata={"fails": rng.random() < self.share})
+
+    def converse(self, problem: TextProblem) -> Any:
+        first = yield "1+1="
+        second = yield "="
+        if problem.metadata["fails"]:
+            raise ConnectionError("no reply")
+        return float(len(first) > len(second))
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize("kl", [0.0, 0.1])
+def test_a_run_goes_on_when_environments_fail_and_trains_on_the_others_alone(
+    share: float, kl: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    rollouts = RolloutConfig(minibatches=2, update_epochs=1)
+    config = TrainerConfig(2, losses={"grpo": {"kl": kl}}, optimizer=OptimizerConfig("adam"), rollout=rollouts)
+    module = POLICY.torch_module(POLICY.initial_weights(0))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    worker = text_worker(Unreliable(share), sampling=SamplingConfig(4))
+    state = Trainer(config, policy=module, worker=worker).train()
+    assert all(tensor.isfinite().all() for tensor in module.state_dict().values())
+    has_changed = any(not torch.equal(own, before[name]) for name, own in module.state_dict().items())
+    assert has_changed == (share < 1)
+    assert (state.rollout_stats["rollout/failed"] == 16) == (share == 1)
+    assert "rollout/failed" in caplog.text
 
 
 def test_groups_of_several_rollouts_stay_apart() -> None:

@@ -14,10 +14,12 @@ class Turn(NamedTuple):
     """One message of a conversation."""
 
     role: str = "user"
-    """Who speaks: `system`, `user`, `assistant` for the policy, or `tool`."""
+    """Who speaks: `assistant` for the policy, and `system`, `user` or `tool` for the environment."""
     text: str = ""
     start: int = 0
-    """The turn's tokens are `episode.tokens[start:end]`; none where the episode has no tokens."""
+    """The turn's tokens are `episode.tokens[start:end]`, with what a chat template puts around the text. Messages of
+    the environment that come together are encoded together: the last of them has the tokens. A message that the
+    policy never read has none."""
     end: int = 0
 
 
@@ -59,14 +61,24 @@ class Episode:
     arrays: dict[str, Any] = field(default_factory=dict)
     """Observations, actions, rewards and the like of a control episode, by name."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Per-episode settings (target length, keywords) and findings (reward, verdicts)."""
+    """Settings from the problem (target length, keywords) and findings (reward, verdicts). A conversation that its
+    environment did not end has a `stop_reason`: a limit, or what a plugin said. One whose environment failed has a
+    `failure`, which says what happened; such an episode has no reward and is not trained on."""
 
     def __post_init__(self) -> None:
-        if self.turns:
-            responses = [index for index, turn in enumerate(self.turns) if turn.role == "assistant"]
-            first = responses[0] if responses else len(self.turns)
-            self.prompt = "".join(turn.text for turn in self.turns[:first])
-            self.response = self.turns[responses[-1]].text if responses else ""
+        turns, self.turns = self.turns, ()
+        for turn in turns:
+            self.add_turn(turn)
+
+    def add_turn(self, turn: Turn) -> None:
+        """Add the next turn. It is part of the prompt, or the response, or a message between two responses."""
+        if not self.turns:
+            self.prompt = self.response = ""
+        if turn.role == "assistant":
+            self.response = turn.text
+        elif not any(own.role == "assistant" for own in self.turns):
+            self.prompt += turn.text
+        self.turns = (*self.turns, turn)
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""Events of rollout workers: they start, make rollouts, get new weights, are lost, stop.
+"""Events of rollout workers: they start, play turns, make rollouts, get new weights, are lost, stop.
 
 A trainer announces its rollouts in its own process and thread, wherever they are made. Workers in other processes or
-threads have plugins of their own, and emit only what happens there: their start, new weights, rewards, and their stop.
+threads have plugins of their own, and emit only what happens there: their start, turns, new weights, rewards, and their
+stop.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from hookline_hookspecs.context import HookContext
-from hookline_hookspecs.episodes import Rollout
+from hookline_hookspecs.episodes import Episode, Rollout, Turn
 from hookline_hookspecs.markers import hookspec
 
 __all__ = [
     "on_curriculum_update",
     "on_rollout_end",
     "on_rollout_start",
+    "on_turn_end",
     "on_weights_updated",
     "on_worker_lost",
     "on_worker_restarted",
@@ -50,6 +52,26 @@ def on_rollout_start(context: HookContext) -> None:
         context: the worker, its step and the lesson; no lesson if several are being played.
     Returns: ignored.
     Added: 0.1.
+    """
+
+
+@hookspec(scope="worker")
+def on_turn_end(context: HookContext, episode: Episode, turn: Turn) -> None:
+    """A turn was added to a conversation.
+
+    When: in rollouts of text, not in evaluations. After each response of the policy, before the environment reads it,
+        and after each message of the environment, before the policy reads it.
+    Emitted by: rollout worker.
+    Where: every worker process, rollout thread.
+    Args:
+        context: the worker, its step and the lesson.
+        episode: the conversation so far: its turns, group and metadata. Its tokens and reward come with its end. An
+            implementation may write to `metadata`, and end the conversation by `metadata["stop_reason"] = "why"`. The
+            environment is then closed and reads no further response. The reward is the one that the implementation
+            sets, such as `episode.reward = 0.0`, or None, as for a conversation that cannot be scored.
+        turn: the new turn, which is also the last of `episode.turns`.
+    Returns: ignored.
+    Added: 0.2.
     """
 
 

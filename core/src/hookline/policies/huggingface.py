@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hookline.extras import require
+from hookline.policies.huggingface_tokenizer import HuggingFaceTokenizer
 from hookline.policies.protocol import PolicyError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from hookline.policies.huggingface_torch import CausalLM
 
-__all__ = ["HuggingFacePolicy", "HuggingFaceTokenizer", "LoraConfig"]
+__all__ = ["HuggingFacePolicy", "LoraConfig"]
 
 HUB_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 """What may be the name of a model on the hub. Everything else is a path."""
@@ -128,50 +129,3 @@ class HuggingFacePolicy:
                 f"policy {self.path!r}: there is no such folder, and it cannot be loaded from the Hugging Face hub: "
                 f"{reason} Without a connection, give the path of the model's folder"
             ) from error
-
-
-class HuggingFaceTokenizer:
-    """A `Tokenizer` from a tokenizer of `transformers`.
-
-    :param tokenizer: such as `AutoTokenizer.from_pretrained` returns.
-    :param more_ends: end tokens besides the tokenizer's own, such as those of a generation config.
-    """
-
-    def __init__(self, tokenizer: Any, more_ends: Iterable[int] = ()) -> None:
-        self.tokenizer = tokenizer
-        ends = dict.fromkeys(end for end in (tokenizer.eos_token_id, *more_ends) if end is not None)
-        if not ends:
-            raise PolicyError(
-                f"the tokenizer of {tokenizer.name_or_path!r} has no end token, so no response would end: set its "
-                "eos_token and save it again"
-            )
-        self.end: tuple[int, ...] = tuple(ends)
-        self.size: int = len(tokenizer)
-
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without special tokens."""
-        tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return tokens
-
-    def encode_prompt(self, prompt: str) -> list[int]:
-        """The prompt as a chat's first message. Without a chat template, its tokens after a start token, if any."""
-        if self.tokenizer.chat_template:
-            chat = [{"role": "user", "content": prompt}]
-            tokens: list[int] = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-        else:
-            tokens = self.tokenizer.encode(prompt)
-            if tokens and tokens[-1] in self.end:  # some tokenizers end every text
-                tokens = tokens[:-1]
-        if not tokens:
-            raise PolicyError(f"the prompt {prompt!r} has no tokens, so there is nothing to continue: write a prompt")
-        return tokens
-
-    def decode(self, tokens: Iterable[int]) -> str:
-        """The text up to the first end token, without special tokens."""
-        kept = []
-        for token in tokens:
-            if token in self.end:
-                break
-            kept.append(token)
-        text: str = self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
+    from hookline_hookspecs import Turn
+
 __all__ = [
     "Actor",
     "ActorWeights",
@@ -100,8 +102,12 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, without special tokens."""
 
-    def encode_prompt(self, prompt: str) -> list[int]:
-        """The tokens that a response follows: the prompt as a chat's first message, if there is a chat template."""
+    def encode_messages(self, messages: Sequence[Turn], before: Sequence[Turn] = ()) -> list[int]:
+        """The tokens of messages that a response follows, with what a chat template puts around them.
+
+        :param before: the conversation so far, which ends with a response. Its tokens are not encoded again. The tokens
+            that are returned begin with the one that ends a response, which most responses have already.
+        """
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text up to the first end token, without special tokens."""

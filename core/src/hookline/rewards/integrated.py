@@ -79,14 +79,18 @@ class IntegratedRewardSystem:
         """Reward and verify a text rollout. The lesson's rewards are one of the scores, named `lesson`.
 
         The rollout's `rewards` are replaced by the combined ones. A rejected episode gets NaN, which excludes it from
-        its group.
+        its group. So does an episode whose environment failed, which is left out.
 
         :returns: one flag per episode: whether it is accepted.
         """
-        lesson = [episode.reward for episode in rollout.episodes]
-        _, quality = self._process(rollout.episodes, {"lesson": lesson})
-        rollout.arrays["rewards"] = np.where(quality.accepted, quality.rewards, np.nan).astype(np.float32)
-        return quality.accepted
+        complete = np.array(["failure" not in episode.metadata for episode in rollout.episodes], bool)
+        episodes = list(compress(rollout.episodes, complete))
+        _, quality = self._process(episodes, {"lesson": [episode.reward for episode in episodes]})
+        accepted, rewards = np.zeros(len(complete), bool), np.full(len(complete), np.nan, np.float32)
+        accepted[complete] = quality.accepted
+        rewards[complete] = np.where(quality.accepted, quality.rewards, np.nan)
+        rollout.arrays["rewards"] = rewards
+        return accepted
 
     def verify(self, episodes: Sequence[Episode]) -> None:
         """Verify episodes that are not trained on. Only their metadata changes, no threshold or metric."""
@@ -114,18 +118,19 @@ class IntegratedRewardSystem:
         metrics["verification_threshold"] = self.filter.verification_threshold
         return {f"rewards/{name}": value for name, value in metrics.items()}
 
+    def thresholds(self) -> dict[str, float]:
+        """The thresholds, which may adapt to the data."""
+        return {"min_reward": self.filter.min_reward_threshold, "verification": self.filter.verification_threshold}
+
     def state_dict(self) -> dict[str, Any]:
-        """The thresholds, which may adapt to the data, and the state of the processor."""
-        return {
-            "min_reward": self.filter.min_reward_threshold,
-            "verification": self.filter.verification_threshold,
-            "processor": self.processor.state_dict(),
-        }
+        """The thresholds and the state of the processor."""
+        return {**self.thresholds(), "processor": self.processor.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict()`, or from the thresholds alone."""
         self.filter.min_reward_threshold = state["min_reward"]
         self.filter.verification_threshold = state["verification"]
-        self.processor.load_state_dict(state["processor"])
+        self.processor.load_state_dict(state.get("processor", {}))
 
     def close(self) -> None:
         """Unregister from the manager and close connections. It can be called twice."""

@@ -19,8 +19,8 @@ class Lesson:
 
     lesson_id: str = "cartpole"
     environment: Any = "CartPole-v1"
-    """A name (`CartPole-v1`, any Gymnasium id, `gymnax:NAME`), a function that returns a Gymnasium environment, a
-    `JaxEnvironment`, or a `TextTask`."""
+    """A name (`CartPole-v1`, or one of a plugin such as `gymnasium:Acrobot-v1`), a function that returns a Gymnasium
+    environment, a `JaxEnvironment`, or a `TextEnvironment` such as `TextTask`."""
     dependencies: dict[str, float] = field(default_factory=dict)
     """The success rate at which each of these other lessons must level off before this one is unlocked."""
     success_above: float = 0.0
@@ -35,6 +35,10 @@ class Lesson:
     """Truncate longer episodes, in addition to any limit of the environment."""
     category: str | None = None
     """The group whose evaluation scores include this lesson."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of an environment that is named with a colon."""
+    limits: dict[str, Any] = field(default_factory=dict)
+    """Fields of a text environment's `Limits` that this lesson changes, such as `{"max_turns": 4}`."""
 
 
 def _cartpole() -> list[Lesson]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from hookline.rollout.engines.engine import EngineRequest, RolloutEngine
 from hookline.rollout.engines.registry import build_engine
 from hookline.rollout.errors import RolloutError
 from hookline.rollout.rng import key_for, key_of_step, keys_of_step
-from hookline_hookspecs import Episode, EvaluationRequest, Rollout
+from hookline_hookspecs import Episode, EvaluationRequest, HookContext, Rollout, Turn
 
 if TYPE_CHECKING:
     from hookline.policies.protocol import Actor
@@ -41,12 +41,17 @@ class RolloutTask:
 class LessonPlayer:
     """Plays the lessons of a config. It decides nothing: which lesson is played is in the task.
 
-    :param plugins: for environments, engines and rewards that plugins provide.
+    :param plugins: for environments, engines and rewards that plugins provide, and for the event of each turn.
+    :param context: makes the context of an event by its name.
     """
 
-    def __init__(self, config: RolloutWorkerConfig, plugins: PluginManager) -> None:
+    def __init__(
+        self, config: RolloutWorkerConfig, plugins: PluginManager, context: Callable[[str], HookContext]
+    ) -> None:
         check_config(config)
         self.config = config
+        self._context = context
+        self._lesson_id: str | None = None
         jax = require("jax", "a rollout worker")
         require("numpy", "a rollout worker")
         if config.compilation_cache is not None:
@@ -80,7 +85,9 @@ class LessonPlayer:
         registered = collect_registered(self.plugins, "register_environments", "an environment")
         found = {name: own.value for name, own in registered.items()}
         lessons = self.config.curriculum_config.lessons
-        return {own.lesson_id: build_runner(own, self.config, self.tokenizer, found) for own in lessons}
+        return {
+            own.lesson_id: build_runner(own, self.config, self.tokenizer, found, self._announce_turn) for own in lessons
+        }
 
     # -- the policy -----------------------------------------------------------------------------------------------
 
@@ -168,6 +175,7 @@ class LessonPlayer:
 
     def play(self, task: RolloutTask) -> Rollout:
         """Make a rollout with the latest weights."""
+        self._lesson_id = task.lesson_id
         key = keys_of_step(self.key, task.number).rollout
         policy = self.engine if self.plays_text else self._weights
         rollout = self._runners[task.lesson_id].rollout(policy, key, self.version)
@@ -175,6 +183,12 @@ class LessonPlayer:
             accepted = self.rewards.process_rollout(rollout)
             rollout.stats["acceptance_rate"] = float(accepted.mean())
         return rollout
+
+    def _announce_turn(self, episode: Episode, turn: Turn) -> None:
+        if self.plugins.hook.on_turn_end.get_hookimpls():  # making the context takes longer than most turns
+            context = self._context("on_turn_end")
+            context.lesson_id = self._lesson_id
+            self.plugins.emit.on_turn_end(context=context, episode=episode, turn=turn)
 
     def evaluate(
         self, request: EvaluationRequest, key: Any, weights: Mapping[str, Any] | None = None

@@ -52,7 +52,7 @@ class RolloutWorker:
         self.lesson_id: str | None = None
         """The lesson of the latest rollout."""
         self.weights_version = 0
-        self._player = LessonPlayer(config, self.plugins)
+        self._player = LessonPlayer(config, self.plugins, self.context)
         self._unloaded: tuple[Mapping[str, Any], int] | None = None
         self._key = self._player.key
         self._keys_of_step: tuple[int, StepKeys | None] = -1, None

@@ -23,6 +23,7 @@ from hookline_hookspecs import (
     ReplayRecord,
     Rollout,
     TrainerState,
+    Turn,
 )
 from hookline_hookspecs.sinks import Run
 
@@ -53,6 +54,7 @@ def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any
         "changes": lambda: {"addition": "unlocked"},
         "checkpoint": lambda: CheckpointRecord(path=run_dir and run_dir / "checkpoints" / "epoch-000000", step=4),
         "context": lambda: HookContext(step=4, lesson_id="addition"),
+        "episode": lambda: Episode(turns=[Turn("user", "2 + 3 ="), Turn("assistant", "5")], group=0),
         "error": lambda: RuntimeError("a sample of an error"),
         "rejected": lambda: episodes[1:],
         "replay": lambda: ReplayRecord(path=run_dir and run_dir / "replays" / "sample.jsonl", episodes=2),
@@ -68,6 +70,7 @@ def sample_arguments(event: Event, run_dir: Path | None = None) -> dict[str, Any
             run_id="sample", run_dir=run_dir, step=4, total_epochs=2, total_steps=8, loss_stats={"train/loss": 0.5}
         ),
         "step": lambda: 4,
+        "turn": lambda: Turn("assistant", "5"),
         "version": lambda: 1,
         "worker_index": lambda: 1,
     }

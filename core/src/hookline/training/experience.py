@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -16,6 +16,10 @@ from hookline.training.losses.loss import Field, Loss
 from hookline_hookspecs import Episode, Rollout
 
 __all__ = ["Experience", "join_rollouts", "mean_stats", "union_of_specs"]
+
+
+COUNTS: Final = ("steps", "episodes", "failed")
+"""Statistics of rollouts that are summed."""
 
 
 def join_rollouts(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[int, ...]]:
@@ -55,13 +59,14 @@ def _join_text(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[in
     episodes = [episode for rollout in rollouts for episode in rollout.episodes]
     # The first token of a row has no log-probability. If it is trained on, the rows start with one padding token.
     lead = int(any(len(episode.mask) and episode.mask[0] for episode in episodes))
-    shape = (len(episodes), lead + max(len(episode.tokens) for episode in episodes))
+    shape = (len(episodes), lead + max(1, *(len(episode.tokens) for episode in episodes)))
     tokens, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
     valid, mask = np.zeros(shape, bool), np.zeros(shape, bool)
     for row, episode in enumerate(episodes):
         own = slice(lead, lead + len(episode.tokens))
         tokens[row, own], valid[row, own], mask[row, own] = episode.tokens, True, episode.mask
         logprobs[row, own] = episode.logprobs if episode.log_mass is None else episode.logprobs + episode.log_mass
+        valid[row, 0] |= not len(episode.tokens)  # one that failed at once: attention needs a token
     joined = {
         "tokens": tokens,
         "valid": valid,
@@ -102,10 +107,7 @@ def mean_stats(rollouts: Sequence[Rollout]) -> dict[str, float]:
     for rollout in rollouts:
         for name, value in rollout.stats.items():
             found.setdefault(name, []).append(value)
-    return {
-        f"rollout/{name}": sum(values) / (1 if name in ("steps", "episodes") else len(values))
-        for name, values in found.items()
-    }
+    return {f"rollout/{name}": sum(values) / (1 if name in COUNTS else len(values)) for name, values in found.items()}
 
 
 def union_of_specs(losses: Sequence[Loss]) -> tuple[dict[str, Field], dict[str, list[str]]]:

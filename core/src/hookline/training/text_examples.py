@@ -4,7 +4,8 @@ An example for supervised training has one of these forms:
 
 - `{"prompt": "2+3=", "completion": "5"}`: the loss is on the completion and the end token after it.
 - `{"messages": [{"role": "user", "content": "2+3?"}, {"role": "assistant", "content": "5"}]}`: written by the model's
-  chat template. The loss is on the assistant's messages, each with the token that ends it.
+  chat template, or without one as in a rollout. The loss is on the assistant's messages, each with the token that ends
+  it.
 - `{"text": "..."}`: the loss is on all tokens, and on an end token.
 
 A problem for rollouts is `{"prompt": "2+3=", "answer": "5"}`. Its other keys are the problem's metadata, for checkers.
@@ -22,8 +23,9 @@ from typing import Any, TypeVar
 from hookline.policies.protocol import Tokenizer
 from hookline.rollout.text import TextProblem
 from hookline.training.errors import DatasetError
+from hookline_hookspecs import Turn
 
-__all__ = ["Example", "demonstrations", "read_examples", "read_problems", "split"]
+__all__ = ["Example", "conversation", "demonstrations", "read_examples", "read_problems", "split"]
 
 Example = dict[str, list[int] | list[bool]]
 """`tokens` and `loss_mask`."""
@@ -35,7 +37,29 @@ logger = logging.getLogger("hookline.training")
 
 def demonstrations(problems: Iterable[TextProblem], tokenizer: Tokenizer) -> list[Example]:
     """One example per problem. The loss mask covers the answer and the end token, not the prompt."""
-    return [_demonstration(problem.prompt, problem.answer, tokenizer) for problem in problems]
+    return [
+        conversation([Turn("user", problem.prompt), Turn("assistant", problem.answer)], tokenizer)
+        for problem in problems
+    ]
+
+
+def conversation(turns: Sequence[Turn], tokenizer: Tokenizer) -> Example:
+    """An example of a conversation, with the tokens of a rollout in which the policy responds like this.
+
+    The loss mask covers the assistant's turns, each with its end token.
+    """
+    tokens: list[int] = []
+    loss_mask: list[bool] = []
+    said = 0
+    for index, turn in enumerate(turns):
+        if turn.role == "assistant":
+            read = tokenizer.encode_messages(turns[said:index], turns[:said]) if index > said else []
+            read = read[1:] if said and read[:1] == tokens[-1:] else read  # the end token, which is the policy's own
+            response = [*tokenizer.encode(turn.text), tokenizer.end[0]]
+            tokens += [*read, *response]
+            loss_mask += [False] * len(read) + [True] * len(response)
+            said = index + 1
+    return {"tokens": tokens, "loss_mask": loss_mask}
 
 
 def read_examples(file: Path, tokenizer: Tokenizer, max_length: int | None = None) -> list[Example]:
@@ -108,13 +132,9 @@ def _example(row: Mapping[str, Any], tokenizer: Tokenizer, where: str) -> Exampl
         tokens = _encode_document(_text(row, "text", where), tokenizer)
         return {"tokens": tokens, "loss_mask": [True] * len(tokens)}
     if "prompt" in row:
-        return _demonstration(_text(row, "prompt", where), _text(row, "completion", where), tokenizer)
+        prompt, completion = (_text(row, name, where) for name in ("prompt", "completion"))
+        return conversation([Turn("user", prompt), Turn("assistant", completion)], tokenizer)
     raise DatasetError(f"{where} has {', '.join(row) or 'no keys'}: it needs prompt and completion, messages, or text")
-
-
-def _demonstration(prompt: str, completion: str, tokenizer: Tokenizer) -> Example:
-    before, after = tokenizer.encode_prompt(prompt), [*tokenizer.encode(completion), tokenizer.end[0]]
-    return {"tokens": before + after, "loss_mask": [False] * len(before) + [True] * len(after)}
 
 
 def _encode_document(text: str, tokenizer: Tokenizer) -> list[int]:
@@ -130,7 +150,7 @@ def _chat(messages: Any, tokenizer: Tokenizer, where: str) -> Example:
         raise DatasetError(f'{where}: messages must be a list of {{"role": ..., "content": ...}}')
     template: Any = getattr(tokenizer, "tokenizer", None)
     if not getattr(template, "chat_template", None):
-        raise DatasetError(f"{where} has messages, but the policy's tokenizer has no chat template: use prompt")
+        return conversation([Turn(own["role"], _text(own, "content", where)) for own in messages], tokenizer)
     whole = template.apply_chat_template(messages, tokenize=False)
     all_tokens: list[int] = []
     loss_mask: list[bool] = []

@@ -20,7 +20,7 @@ from hookline.policies.weights import share_with_jax
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.engines.engine import Generated
 
-__all__ = ["JaxEngine", "padded_length"]
+__all__ = ["JaxEngine", "padded_length", "padded_size"]
 
 PAD: Final = 0
 
@@ -77,15 +77,20 @@ class JaxEngine:
         max_new_tokens: int,
         stop: Sequence[int] = (),
     ) -> Generated:
-        longest = max(1, *map(len, prompts))
-        length = max(longest, min(self.context - max_new_tokens, padded_length(longest)))
-        tokens = np.full((len(prompts), length), PAD, np.int32)
-        valid = np.zeros((len(prompts), length), bool)
+        samples, longest = sampling.samples_per_prompt, max(1, *map(len, prompts))
+        rows, length = len(prompts), padded_length(longest)
+        if samples == 1:
+            rows, length = padded_size(rows), padded_size(longest)
+        length = max(longest, min(self.context - max_new_tokens, length))
+        tokens = np.full((rows, length), PAD, np.int32)
+        valid = np.zeros((rows, length), bool)
         for row, prompt in enumerate(prompts):
             tokens[row, length - len(prompt) :] = prompt
             valid[row, length - len(prompt) :] = True
-        samples = sampling.samples_per_prompt
-        uniform = np.asarray(jax.random.uniform(key, (max_new_tokens, len(prompts) * samples)))
+        uniform = np.zeros((max_new_tokens, rows * samples), np.float32)
+        uniform[:, : len(prompts) * samples] = jax.random.uniform(key, (max_new_tokens, len(prompts) * samples))
+        is_padding = np.arange(rows) >= len(prompts)
+        valid[is_padding, -1] = True  # attention needs a token
 
         def generate(part: slice) -> Generated:
             sampled = _sample(
@@ -94,6 +99,7 @@ class JaxEngine:
                 tokens[part],
                 valid[part],
                 uniform[:, part.start * samples : part.stop * samples],
+                is_padding[part],
                 sampling.temperature or 1.0,
                 sampling.top_p,
                 samples=samples,
@@ -104,12 +110,14 @@ class JaxEngine:
             )
             return Generated(*jax.tree.map(np.array, sampled))
 
-        parts = _parts(len(prompts), samples)
+        parts = _parts(rows, samples)
         if len(parts) == 1:
-            return generate(parts[0])
-        with ThreadPoolExecutor(len(parts)) as threads:
-            made = list(threads.map(generate, parts))
-        whole: Generated = jax.tree.map(lambda *arrays: np.concatenate(arrays), *made)
+            made = [generate(parts[0])]
+        else:
+            with ThreadPoolExecutor(len(parts)) as threads:
+                made = list(threads.map(generate, parts))
+        wanted = len(prompts) * samples
+        whole: Generated = jax.tree.map(lambda *arrays: np.concatenate(arrays)[:wanted], *made)
         return whole
 
 
@@ -134,6 +142,17 @@ def padded_length(length: int) -> int:
     return -(-length // grain) * grain
 
 
+def padded_size(size: int) -> int:
+    """The number of rows, and their length, that a call with one response for each prompt is padded to.
+
+    Such are the later turns of conversations, which grow and end one by one, so that hardly two calls have the same
+    size. There are two sizes between a power of two and the next: few compilations save more than the padding costs.
+    """
+    size = max(size, 8)
+    power = 1 << (size - 1).bit_length()
+    return power * 3 // 4 if size <= power * 3 // 4 else power
+
+
 class _Sampled(NamedTuple):
     tokens: jax.Array
     logprobs: jax.Array
@@ -148,6 +167,7 @@ def _sample(
     prompts: jax.Array,
     prompt_valid: jax.Array,
     uniform: jax.Array,
+    is_padding: jax.Array,
     temperature: float | jax.Array,
     top_p: float | jax.Array | None,
     *,
@@ -161,13 +181,13 @@ def _sample(
 
     :param uniform: numbers from 0 to 1, (new_tokens, prompts x samples). Drawn in bulk, because drawing a few at a
         time costs more than the policy.
+    :param is_padding: true for rows that need no response, (prompts,).
     """
     length = prompts.shape[1]
     # The last token is not fed back, so it needs no slot.
     read = policy.jax_prefill(weights, prompts, prompt_valid, slots=length + new_tokens - 1)
     logits, cache = jax.tree.map(lambda array: jnp.repeat(array, samples, axis=0), read)
     start = jnp.repeat(prompt_valid.sum(axis=1), samples)
-    batch = prompts.shape[0] * samples
 
     def write(index: jax.Array | int, logits: jax.Array, ended: jax.Array) -> _Sampled:
         logits = logits.astype(jnp.float32)
@@ -196,7 +216,7 @@ def _sample(
         logits, cache = policy.jax_decode(weights, new.tokens, start + index, length + index, cache)
         return index + 1, logits, cache, ended | jnp.isin(new.tokens, jnp.array(stop, jnp.int32)), written
 
-    ended = jnp.zeros(batch, bool)
+    ended = jnp.repeat(is_padding, samples)
     shapes = jax.eval_shape(write, 0, logits, ended)
     nothing = jax.tree.map(lambda one: jnp.zeros((new_tokens, *one.shape), one.dtype), shapes)
     _, logits, _, ended, written = jax.lax.while_loop(goes_on, step, (0, logits, cache, ended, nothing))

@@ -1,1 +1,6 @@
-"""Environments that a lesson can name: JAX-native ones, gymnax's, and Gymnasium's."""
+"""Environments that are stepped: those in JAX as pure functions, CartPole among them, and those of Gymnasium."""
+
+from hookline.rollout.environments.gymnasium_env import actions_of
+from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
+
+__all__ = ["JaxEnvironment", "Transition", "actions_of"]

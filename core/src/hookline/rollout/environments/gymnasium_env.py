@@ -1,4 +1,4 @@
-"""Gymnasium environments: lookup by id, and conversion of their spaces, observations and actions for a policy."""
+"""Gymnasium environments: conversion of their spaces, observations and actions for a policy."""
 
 from __future__ import annotations
 
@@ -8,43 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookline.errors import did_you_mean
-from hookline.extras import require
 from hookline.policies.actions import Actions, Continuous, Discrete
 from hookline.rollout.environments.outcomes import checked_cell, checked_observation
-from hookline.rollout.errors import UnknownEnvironmentError, UnsupportedSpaceError
+from hookline.rollout.errors import UnsupportedSpaceError
 
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["actions_of", "actor_of", "factory_of", "gymnasium_names", "observation_size_of", "observer_of"]
+__all__ = ["Factory", "actions_of", "actor_of", "observation_size_of", "observer_of"]
 
 Factory = Callable[[], "gymnasium.Env[Any, Any]"]
 
 
-def gymnasium_names() -> list[str]:
-    """The ids in Gymnasium's registry."""
-    gymnasium = require("gymnasium", "a Gymnasium environment")
-    return list(gymnasium.registry)
-
-
-def factory_of(environment_id: str) -> Factory:
-    """A function that creates the environment with this id. An unregistered id raises at once."""
-    gymnasium = require("gymnasium", f"environment {environment_id!r}")
-    try:
-        gymnasium.spec(environment_id)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        nearest = did_you_mean(environment_id, gymnasium.registry)
-        raise UnknownEnvironmentError(f"Gymnasium has no environment {environment_id!r}{nearest}: {error}") from error
-    return lambda: gymnasium.make(environment_id)
-
-
 def observation_size_of(name: str, space: Any) -> int:
     """The length of the policy's observation vector."""
-    spaces = require("gymnasium", f"environment {name!r}").spaces
-    if isinstance(space, spaces.Box):
+    kinds = _kinds(space)
+    if "Box" in kinds:
         return math.prod(space.shape)
-    if isinstance(space, spaces.Discrete):
+    if "Discrete" in kinds:
         return int(space.n)
     raise UnsupportedSpaceError(
         f"environment {name!r} has the observation space {space!r}: Box and Discrete are supported, "
@@ -53,8 +34,8 @@ def observation_size_of(name: str, space: Any) -> int:
 
 
 def actions_of(name: str, space: Any) -> Actions:
-    """The policy's actions for an action space of Gymnasium or gymnax."""
-    kinds = [cls.__name__ for cls in type(space).__mro__]
+    """The policy's actions for an action space, of Gymnasium or of a library with the same classes."""
+    kinds = _kinds(space)
     if "Discrete" in kinds:
         return Discrete(int(space.n))
     if "Box" in kinds and len(space.shape) == 1:
@@ -86,3 +67,8 @@ def actor_of(space: Any) -> Callable[[np.ndarray], Any]:
         return lambda action: int(action) + start
     low, high, dtype = space.low, space.high, space.dtype
     return lambda action: np.minimum(np.maximum(action, low), high).astype(dtype)
+
+
+def _kinds(space: Any) -> list[str]:
+    """The names of a space's classes, so that Gymnasium itself need not be imported."""
+    return [cls.__name__ for cls in type(space).__mro__]

@@ -1,49 +1,68 @@
-"""Finds an environment by name: Hookline's own, then plugins', then Gymnasium's, then gymnax's."""
+"""Finds an environment by its name: one of Hookline's own, or of a plugin."""
 
 from __future__ import annotations
 
-import importlib.util
+import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from hookline.errors import did_you_mean
+from hookline.errors import HooklineError, did_you_mean
 from hookline.rollout.environments.cartpole import CARTPOLE
-from hookline.rollout.environments.gymnasium_env import Factory, factory_of, gymnasium_names
-from hookline.rollout.environments.jax_environment import JaxEnvironment, gymnax_environment, gymnax_names
-from hookline.rollout.errors import UnknownEnvironmentError
+from hookline.rollout.environments.outcomes import STOPS, raised
+from hookline.rollout.errors import RolloutError, UnknownEnvironmentError
 
 __all__ = ["find_environment"]
 
-NATIVE = {CARTPOLE.name: CARTPOLE}
+OWN: Final = {CARTPOLE.name: CARTPOLE}
+
+DISTRIBUTIONS: Final = dict.fromkeys(
+    ("gymnasium:", "gymnax:", "openenv:", "process:", "reasoning-gym:", "verifiers:"), "hookline-environments"
+)
+"""Families of environments that a distribution of ours has."""
 
 
-def find_environment(name: str, registered: Mapping[str, Any] | None = None) -> JaxEnvironment | Factory | Any:
+def find_environment(name: str, options: Mapping[str, Any], registered: Mapping[str, Any]) -> Any:
     """The environment of this name.
 
-    `gymnax:NAME` and `gymnasium:ID` name the source. Other names are looked up in the order above, so their meaning
-    does not depend on whether gymnax is installed.
-
-    :param registered: environments by name, from the plugins' `register_environments`.
+    :param options: options of a family's environment.
+    :param registered: from the plugins' `register_environments`: environments by name, and families of environments,
+        whose names end with a colon. A family is a function of what follows the colon and of the options.
     """
-    source, _, rest = name.partition(":")
-    if source == "gymnax":
-        return gymnax_environment(rest)
-    if source == "gymnasium":
-        return factory_of(rest)
-    if name in NATIVE:
-        return NATIVE[name]
-    if registered and name in registered:
-        return registered[name]
-    has_gymnax = importlib.util.find_spec("gymnax") is not None
-    finders: list[tuple[Callable[[], list[str]], Callable[[str], Any]]] = [(gymnasium_names, factory_of)]
-    if has_gymnax:
-        finders.append((gymnax_names, gymnax_environment))
-    known = [*NATIVE, *(registered or ())]
-    for names, find in finders:
-        if name in names():
-            return find(name)
-        known += names()
-    if source != name:
-        return factory_of(name)  # Gymnasium's `module:ID`, where importing the module registers the id
-    missing = "" if has_gymnax else '; for gymnax\'s, pip install "hookline[gymnax]"'
-    raise UnknownEnvironmentError(f"there is no environment {name!r}{did_you_mean(name, known)}{missing}")
+    known = {**OWN, **registered}
+    source, colon, rest = name.partition(":")
+    family = known.get(source + colon) if rest else None
+    if family is not None:
+        return _make(name, family, rest, options)
+    if name.endswith(":") and name in known:
+        raise UnknownEnvironmentError(f"environment {name!r} needs a name after the colon")
+    if name not in known:
+        raise UnknownEnvironmentError(f"there is no environment {name!r}{_hint(name, source + colon, list(known))}")
+    if options:
+        raise RolloutError(f"environment {name!r} has no options, but the lesson gives {', '.join(options)}")
+    return known[name]
+
+
+def _make(name: str, family: Callable[..., Any], rest: str, options: Mapping[str, Any]) -> Any:
+    parameters = inspect.signature(family).parameters
+    takes = [own.name for own in parameters.values() if own.kind is own.KEYWORD_ONLY]
+    if not any(own.kind is own.VAR_KEYWORD for own in parameters.values()):
+        for option in options:
+            if option not in takes:
+                hint = did_you_mean(option, takes) or f"; known are {', '.join(takes) or 'none'}"
+                raise RolloutError(f"environment {name!r} has no option {option!r}{hint}")
+    try:
+        return family(rest, **options)
+    except (HooklineError, *STOPS):
+        raise
+    except BaseException as error:
+        raise raised(f"environment {name!r}", error) from error
+
+
+def _hint(name: str, family: str, known: list[str]) -> str:
+    if family in DISTRIBUTIONS and family not in known:
+        return (
+            f": names that begin with {family!r} are those of a plugin that is not active. pip install "
+            f"{DISTRIBUTIONS[family]}. The installed plugins are active in `hookline train` and hookline.train; to a "
+            "worker or trainer of your own, pass plugins"
+        )
+    return did_you_mean(name, known) or f"; known are {', '.join(known)}. Environments of Gymnasium are gymnasium:ID"

@@ -14,7 +14,8 @@ from hookline.rollout.errors import RolloutError
 from hookline.rollout.runners.gymnasium_runner import GymnasiumRunner
 from hookline.rollout.runners.jax_runner import JaxRunner
 from hookline.rollout.runners.text_runner import TextRunner
-from hookline.rollout.text.problems import TextTask
+from hookline.rollout.text.environment import TextEnvironment
+from hookline.rollout.text.open_episode import Announce
 
 if TYPE_CHECKING:
     import jax
@@ -66,23 +67,28 @@ class Runner(Protocol):
 
 
 def build_runner(
-    lesson: Lesson, config: RolloutWorkerConfig, tokenizer: Tokenizer, registered: Mapping[str, Any]
+    lesson: Lesson,
+    config: RolloutWorkerConfig,
+    tokenizer: Tokenizer,
+    registered: Mapping[str, Any],
+    announce: Announce | None = None,
 ) -> Runner:
     """The runner for a lesson's environment.
 
     :param registered: environments by name, from the plugins' `register_environments`.
+    :param announce: tells plugins of each turn of a text rollout.
     """
     environment = lesson.environment
     name = environment if isinstance(environment, str) else getattr(environment, "__name__", type(environment).__name__)
     if isinstance(environment, str):
-        environment = find_environment(environment, registered)
-    if isinstance(environment, TextTask):
-        return TextRunner(lesson, environment, tokenizer, config.num_environments, config.sampling)
+        environment = find_environment(environment, lesson.options, registered)
+    if isinstance(environment, TextEnvironment) and not isinstance(environment, type):
+        return TextRunner(lesson, environment, tokenizer, config.num_environments, config.sampling, announce)
     if isinstance(environment, JaxEnvironment):
         return JaxRunner(lesson, environment, config.num_environments, config.steps_per_rollout)
     if callable(environment):
         return GymnasiumRunner(lesson, name, environment, config.num_environments, config.steps_per_rollout)
     raise RolloutError(
-        f"lesson {lesson.lesson_id!r}: an environment is a name, a JaxEnvironment, a TextTask, "
+        f"lesson {lesson.lesson_id!r}: an environment is a name, a JaxEnvironment, a TextEnvironment such as TextTask, "
         f"or a function that returns a Gymnasium environment, not {environment!r}"
     )

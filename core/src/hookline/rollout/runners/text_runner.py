@@ -1,7 +1,13 @@
-"""`TextRunner`: draws problems, samples responses with an engine, and scores them with a checker."""
+"""`TextRunner`: plays conversations between an environment and the policy, whose responses an engine generates.
+
+All conversations of a rollout are played side by side. In each round the engine generates, in one call, a response in
+every conversation that waits for one. The environments then answer in threads. A round goes on without those that have
+not answered after `Limits.patience` seconds. They join the next round in which they are answered.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,27 +21,45 @@ from hookline.policies.protocol import Actor, PolicyError, Tokenizer
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.engines.engine import RolloutEngine
-from hookline.rollout.environments.outcomes import attributed, checked_reward
+from hookline.rollout.environments.outcomes import attributed
 from hookline.rollout.errors import LessonError
-from hookline.rollout.text.problems import TextProblem, TextTask
-from hookline_hookspecs import Episode, EvaluationRequest, Rollout, Turn
+from hookline.rollout.text.answers import Answers
+from hookline.rollout.text.environment import Limits, TextEnvironment, TextProblem
+from hookline.rollout.text.open_episode import Announce, Failure, OpenEpisode, Response, Setting
+from hookline_hookspecs import Episode, EvaluationRequest, Rollout
+from hookline_hookspecs.errors import describe_error, shortened
 
 __all__ = ["TextRunner"]
 
+logger = logging.getLogger("hookline.rollout")
+
 
 class TextRunner:
-    """Samples responses to the problems of one lesson. It has no state between rollouts."""
+    """Plays one text lesson. It has no state between rollouts.
+
+    :param prompts: the number of problems in a rollout.
+    :param announce: tells plugins of each turn of a rollout.
+    """
 
     plays_text = True
 
     def __init__(
-        self, lesson: Lesson, task: TextTask, tokenizer: Tokenizer, prompts: int, sampling: SamplingConfig
+        self,
+        lesson: Lesson,
+        environment: TextEnvironment,
+        tokenizer: Tokenizer,
+        prompts: int,
+        sampling: SamplingConfig,
+        announce: Announce | None = None,
     ) -> None:
         self._lesson = lesson
-        self._task = task
+        self._environment = environment
+        self._limits: Limits = replace(environment.limits, **lesson.limits)
         self._tokenizer = tokenizer
         self._prompts = prompts
         self._sampling = sampling
+        self._announce = announce
+        self._has_warned = False
 
     def default_policy(self) -> TransformerPolicy:
         return TransformerPolicy(vocabulary=self._tokenizer.size)
@@ -48,93 +72,121 @@ class TextRunner:
         )
 
     def rollout(self, engine: RolloutEngine, key: jax.Array, version: int) -> Rollout:
-        problem_key, sample_key = jax.random.split(key)
-        problems = self._draw(problem_key, self._prompts)
-        episodes = self._answer(engine, problems, self._sampling, sample_key)
+        episodes = self._play(engine, key, self._prompts, self._sampling, announce=self._announce)
         rewards = np.array([math.nan if e.reward is None else e.reward for e in episodes], np.float32)
         return Rollout(self._lesson.lesson_id, version, {"rewards": rewards}, episodes, _stats(episodes))
 
     def evaluate(self, engine: RolloutEngine, key: jax.Array, request: EvaluationRequest) -> list[Episode]:
-        problem_key, sample_key = jax.random.split(key)
-        problems = self._draw(problem_key, request.n_examples, held_out=request.held_out)
         sampling = replace(self._sampling, samples_per_prompt=request.samples_per_problem)
         if request.greedy:
             sampling.temperature = 0.0
-        episodes = self._answer(engine, problems, sampling, sample_key)
+        episodes = self._play(engine, key, request.n_examples, sampling, held_out=request.held_out)
         for episode in episodes[: request.replays]:
             tokens = episode.tokens.tolist()
             episode.metadata["token_texts"] = [self._tokenizer.decode([token]) for token in tokens]
         return episodes
 
-    def _draw(self, key: jax.Array, count: int, *, held_out: bool = False) -> list[TextProblem]:
-        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-        with attributed(f"lesson {self._lesson.lesson_id!r}, drawing a problem"):
-            return [self._task.draw(generator, held_out=held_out) for _ in range(count)]
-
-    def _answer(
-        self, engine: RolloutEngine, problems: Sequence[TextProblem], sampling: SamplingConfig, key: jax.Array
+    def _play(
+        self,
+        engine: RolloutEngine,
+        key: jax.Array,
+        count: int,
+        sampling: SamplingConfig,
+        *,
+        held_out: bool = False,
+        announce: Announce | None = None,
     ) -> list[Episode]:
-        """Sample `samples_per_prompt` responses to each problem."""
-        prompts = [self._tokenizer.encode_prompt(problem.prompt) for problem in problems]
-        longest = max(map(len, prompts))
-        if longest > engine.context - self._task.max_new_tokens:
-            raise LessonError(
-                f"lesson {self._lesson.lesson_id!r}: a prompt has {longest} tokens and a response up to "
-                f"{self._task.max_new_tokens}, but the policy's context is {engine.context}"
-            )
-        generated = engine.generate(
-            prompts, sampling, key, max_new_tokens=self._task.max_new_tokens, stop=self._tokenizer.end
-        )
-        # One array for all episodes, with prompts aligned on the right, so that each episode is a slice of it.
-        rows = len(generated.tokens)
-        groups = np.repeat(np.arange(len(prompts)), sampling.samples_per_prompt)
-        before = np.zeros((len(prompts), longest), generated.tokens.dtype)
-        for row, prompt in enumerate(prompts):
-            before[row, longest - len(prompt) :] = prompt
-        blank = np.zeros((rows, longest), np.float32)
-        columns = {
-            "tokens": np.concatenate([before[groups], generated.tokens], axis=1),
-            "mask": np.concatenate([blank.astype(bool), generated.valid], axis=1),
-            "logprobs": np.concatenate([blank, generated.logprobs], axis=1),
-        }
-        if generated.log_mass is not None:
-            columns["log_mass"] = np.concatenate([blank, generated.log_mass], axis=1)
-        ends = longest + generated.valid.sum(axis=1)
-        episodes = []
-        for row, (group, end) in enumerate(zip(groups.tolist(), ends.tolist(), strict=True)):
-            read = len(prompts[group])
-            own: dict[str, Any] = {name: column[row, longest - read : end] for name, column in columns.items()}
-            own |= {"group": group, "temperature": sampling.temperature or 1.0, "weights_version": engine.version}
-            episodes.append(self._episode(problems[group], read, own))
+        """Play `samples_per_prompt` conversations about each of `count` problems."""
+        problem_key, sample_key = jax.random.split(key)
+        context = min(engine.context, self._limits.max_tokens or engine.context)
+        setting = Setting(self._environment, self._limits, self._tokenizer, context, announce)
+        playing = [
+            OpenEpisode(setting, problem, group)
+            for group, problem in enumerate(self._draw(problem_key, count, held_out))
+            for _ in range(sampling.samples_per_prompt)
+        ]
+        try:
+            self._converse(engine, playing, sampling, sample_key)
+        except LessonError as error:
+            raise LessonError(f"lesson {self._lesson.lesson_id!r}: {error}") from error
+        episodes = [own.closed(sampling.temperature or 1.0, engine.version) for own in playing]
+        self._warn_of_failures(episodes)
         return episodes
 
-    def _episode(self, problem: TextProblem, read: int, sampled: Mapping[str, Any]) -> Episode:
-        """:param read: the number of prompt tokens.
-        :param sampled: fields of the episode.
-        """
-        tokens = sampled["tokens"]
-        answer = tokens[read:].tolist()
-        response = self._tokenizer.decode(answer)
-        return Episode(
-            turns=(Turn("user", problem.prompt, 0, read), Turn("assistant", response, read, len(tokens))),
-            reference=problem.answer or None,
-            reward=self._check(problem, response),
-            metadata={
-                "length": len(answer),
-                "truncated": not answer or answer[-1] not in self._tokenizer.end,
-                **({} if self._task.target_length is None else {"target_length": self._task.target_length}),
-            },
-            **sampled,
-        )
+    def _draw(self, key: jax.Array, count: int, held_out: bool) -> list[TextProblem | Failure]:
+        """Draw problems. In the place of one that could not be drawn is the reason."""
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+        drawn: list[TextProblem | Failure] = []
 
-    def _check(self, problem: TextProblem, response: str) -> float | None:
-        where = (
-            f"lesson {self._lesson.lesson_id!r}: the checker, for the response {response!r} to {problem.prompt!r} "
-            f"(answer {problem.answer!r}), which may return None for a response that it cannot score"
+        def draw() -> None:
+            while len(drawn) < count:
+                try:
+                    problem = self._environment.draw(rng, held_out=held_out)
+                except BaseException as error:  # also SystemExit, as from a conversation
+                    drawn.append(Failure(f"raised {describe_error(error)} when it drew a problem"))
+                else:
+                    is_problem = isinstance(problem, TextProblem)
+                    drawn.append(problem if is_problem else Failure(f"drew {shortened(problem)}, not a TextProblem"))
+
+        answers = Answers[None](self._limits.seconds)
+        answers.ask(None, draw)
+        ((_, answer),) = answers.collect()
+        found = list(drawn)
+        return [*found, *[Failure(f"{answer.error} when it drew a problem")] * (count - len(found))]
+
+    def _converse(
+        self, engine: RolloutEngine, playing: Sequence[OpenEpisode], sampling: SamplingConfig, key: jax.Array
+    ) -> None:
+        """Play all conversations to their ends."""
+        places = {episode: place for place, episode in enumerate(playing)}
+        answers = Answers[OpenEpisode](self._limits.seconds)
+        turn = 0
+        while _ask(answers, playing):
+            # In their order, so that nothing depends on which answer came first.
+            for episode, answer in sorted(answers.collect(self._limits.patience), key=lambda own: places[own[0]]):
+                episode.take(answer)
+            ready = [episode for episode in playing if episode.is_ready]
+            if ready:
+                self._respond(engine, ready, sampling, jax.random.fold_in(key, turn) if turn else key)
+                turn += 1
+
+    def _respond(
+        self, engine: RolloutEngine, ready: Sequence[OpenEpisode], sampling: SamplingConfig, key: jax.Array
+    ) -> None:
+        """Generate a response in each of these conversations."""
+        prompts = [episode.tokens for episode in ready]
+        samples = sampling.samples_per_prompt
+        groups = [prompts[start : start + samples] for start in range(0, len(prompts), samples)]
+        is_start = not any(episode.responses for episode in ready)
+        if is_start and all(len(group) == samples and group.count(group[0]) == samples for group in groups):
+            prompts = [group[0] for group in groups]  # the engine reads each of them once
+        else:
+            samples = 1
+        generated = engine.generate(
+            prompts,
+            replace(sampling, samples_per_prompt=samples),
+            key,
+            max_new_tokens=self._limits.max_new_tokens,
+            stop=self._tokenizer.end,
         )
-        with attributed(where):
-            reward = self._task.checker(problem, response)
-        return None if reward is None else checked_reward(reward, lambda: where)
+        sizes = generated.valid.sum(axis=1).tolist()
+        for row, (episode, size) in enumerate(zip(ready, sizes, strict=True)):
+            log_mass = None if generated.log_mass is None else generated.log_mass[row, :size]
+            tokens, logprobs = generated.tokens[row, :size], generated.logprobs[row, :size]
+            episode.respond(Response(tokens, logprobs, log_mass, engine.version))
+
+    def _warn_of_failures(self, episodes: Sequence[Episode]) -> None:
+        failures = [episode.metadata["failure"] for episode in episodes if "failure" in episode.metadata]
+        if failures and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "lesson %r: the environment of %d of %d episodes failed, the first because it %s. Such episodes have "
+                "no reward and are not trained on. Further ones are counted in rollout/failed",
+                self._lesson.lesson_id,
+                len(failures),
+                len(episodes),
+                failures[0],
+            )
 
     def state_dict(self) -> dict[str, Any] | None:
         return None
@@ -143,16 +195,31 @@ class TextRunner:
         del state
 
     def close(self) -> None:
-        pass
+        close = getattr(self._environment, "close", None)
+        if close is not None:
+            with attributed(f"lesson {self._lesson.lesson_id!r}, closing its environment"):
+                close()
+
+
+def _ask(answers: Answers[OpenEpisode], playing: Sequence[OpenEpisode]) -> bool:
+    """Ask the questions of these episodes. Returns whether any is open."""
+    for episode in playing:
+        if episode.question is not None:
+            question, episode.question = episode.question, None
+            answers.ask(episode, question)
+    return bool(answers.open)
 
 
 def _stats(episodes: Sequence[Episode]) -> dict[str, float]:
     judged = [episode.reward for episode in episodes if episode.reward is not None]
     sampled = sum(episode.metadata["length"] for episode in episodes)
+    responses = sum(turn.role == "assistant" for episode in episodes for turn in episode.turns)
     stats = {
         "steps": float(sampled),
         "episodes": float(len(episodes)),
+        "failed": float(sum("failure" in episode.metadata for episode in episodes)),
         "mean_length": sampled / len(episodes),
+        "mean_turns": responses / len(episodes),
     }
     if judged:
         stats["mean_reward"] = sum(judged) / len(judged)

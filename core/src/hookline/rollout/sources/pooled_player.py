@@ -14,6 +14,7 @@ from hookline.plugin_manager import PluginManager, open_plugins
 from hookline.rollout.config import RolloutWorkerConfig
 from hookline.rollout.errors import RolloutError
 from hookline.rollout.lesson_player import LessonPlayer, RolloutTask
+from hookline.rollout.rng import key_for, key_of_step
 from hookline.rollout.sources.pool import Played
 from hookline_hookspecs import HookContext, TrainerState
 
@@ -81,7 +82,8 @@ class PooledPlayer:
         self._index = index
         self._plugins = PluginManager(rank=index + 1)
         self._numbers: dict[str, Any] = {}
-        self._failures = 0
+        self._number = 0
+        """The number of the latest task."""
 
     def start(self) -> str:
         config = self._config
@@ -92,22 +94,23 @@ class PooledPlayer:
             raise RolloutError(
                 f"plugin {missing[0]!r} is active in the trainer, but not in rollout worker {self._index}"
             )
-        self._player = player = LessonPlayer(config.config, self._plugins)
+        self._player = player = LessonPlayer(config.config, self._plugins, self._context)
         if config.module is not None:
             player.use_module(config.module, config.device)
         if config.rewards is not None:
             player.use_rewards(config.rewards, config.state)
-        self._plugins.emit.on_worker_start(context=self._context())
+        self._plugins.emit.on_worker_start(context=self._context("on_worker_start"))
         return ""
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         self._player.load_weights(weights, version)
-        self._plugins.emit.on_weights_updated(context=self._context(), version=version)
+        self._plugins.emit.on_weights_updated(context=self._context("on_weights_updated"), version=version)
 
     def play(self, task: RolloutTask) -> Played:
+        self._number = task.number
         rollout = self._player.play(task)
         rewards = self._player.rewards
-        return Played(rollout, self._new_numbers(), {} if rewards is None else rewards.state_dict())
+        return Played(rollout, self._new_numbers(), {} if rewards is None else rewards.thresholds())
 
     def _new_numbers(self) -> dict[str, float]:
         """The numbers of plugins that have changed since the last task, and how often plugins have failed."""
@@ -120,8 +123,10 @@ class PooledPlayer:
         self._numbers = numbers
         return changed
 
-    def _context(self) -> HookContext:
-        return HookContext(self, metadata={"worker_index": self._index, "weights_version": self._player.version})
+    def _context(self, event: str) -> HookContext:
+        key = key_for(key_of_step(self._player.key, self._number), event)
+        metadata = {"worker_index": self._index, "weights_version": self._player.version}
+        return HookContext(self, self._number, key, metadata=metadata)
 
     def kill(self) -> None:
         """A running rollout cannot be ended."""
@@ -129,7 +134,7 @@ class PooledPlayer:
     def close(self) -> None:
         try:
             if hasattr(self, "_player"):
-                self._plugins.emit.on_worker_stop(context=self._context())
+                self._plugins.emit.on_worker_stop(context=self._context("on_worker_stop"))
                 self._player.close()
         finally:
             self._plugins.close()

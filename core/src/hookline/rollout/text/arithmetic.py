@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from hookline.errors import did_you_mean
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.errors import CurriculumError
-from hookline.rollout.text.problems import TextProblem, TextTask
+from hookline.rollout.text.environment import TextProblem
+from hookline.rollout.text.problems import TextTask
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,19 +1,22 @@
-"""The parts of a text lesson: problems, a checker, and a tokenizer."""
+"""`TextTask`, the environment of one prompt and one response: problems and a checker. And a tokenizer."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from hookline.errors import HooklineError
+from hookline.rollout.text.environment import Conversation, Limits, TextProblem
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["CharacterTokenizer", "Checker", "TextProblem", "TextTask", "TokenizerError", "exact_match"]
+    from hookline_hookspecs import Turn
+
+__all__ = ["CharacterTokenizer", "Checker", "TextTask", "TokenizerError", "exact_match"]
 
 PRINTABLE: Final = "\n" + string.digits + string.ascii_letters + string.punctuation + " "
 
@@ -49,8 +52,10 @@ class CharacterTokenizer:
                 "set the worker config's tokenizer to a CharacterTokenizer whose alphabet has it"
             ) from None
 
-    def encode_prompt(self, prompt: str) -> list[int]:
-        return self.encode(prompt)
+    def encode_messages(self, messages: Sequence[Turn], before: Sequence[Turn] = ()) -> list[int]:
+        """The texts as they are. Only the end token separates a response from what follows."""
+        text = "".join(message.text for message in messages)
+        return [*(self.end if before else ()), *self.encode(text)]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text up to the end token, without padding."""
@@ -67,14 +72,6 @@ class CharacterTokenizer:
         return {character: index + 2 for index, character in enumerate(self.alphabet)}
 
 
-class TextProblem(NamedTuple):
-    """A prompt, the expected answer, and any other data that a checker needs."""
-
-    prompt: str
-    answer: str
-    metadata: Mapping[str, Any] | None = None
-
-
 Problems = Sequence[TextProblem | tuple[str, str]] | Callable[["np.random.Generator"], TextProblem | tuple[str, str]]
 
 Checker = Callable[[TextProblem, str], float | None]
@@ -88,7 +85,7 @@ def exact_match(problem: TextProblem, response: str) -> float:
 
 @dataclass(frozen=True)
 class TextTask:
-    """The environment of a text lesson."""
+    """An environment of one turn: the policy responds to a prompt, and a checker scores the response."""
 
     problems: Problems
     """A list of problems to draw from, or a function that draws one."""
@@ -100,9 +97,19 @@ class TextTask:
     target_length: int | None = None
     """The number of words a response should have, for rewards and verifiers of length. None for their default."""
 
-    def draw(self, generator: np.random.Generator, *, held_out: bool = False) -> TextProblem:
+    @property
+    def limits(self) -> Limits:
+        return Limits(max_turns=1, max_new_tokens=self.max_new_tokens)
+
+    def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> TextProblem:
         """Draw a random problem, for training or from the held-out ones."""
         problems = self.problems if self.held_out is None or not held_out else self.held_out
-        if callable(problems):
-            return TextProblem(*problems(generator))
-        return TextProblem(*problems[int(generator.integers(len(problems)))])
+        drawn = problems(rng) if callable(problems) else problems[int(rng.integers(len(problems)))]
+        problem = TextProblem(*drawn)
+        if self.target_length is None:
+            return problem
+        return problem._replace(metadata={"target_length": self.target_length, **(problem.metadata or {})})
+
+    def converse(self, problem: TextProblem) -> Conversation:
+        response = yield problem.prompt
+        return self.checker(problem, response)

@@ -15,7 +15,14 @@ from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.rewards import IntegratedRewardConfig
 from hookline.rollout import CurriculumConfig, Lesson
-from hookline.rollout.text import ARITHMETIC_LEVELS, Checker, TextTask, arithmetic_lessons, exact_match
+from hookline.rollout.text import (
+    ARITHMETIC_LEVELS,
+    Checker,
+    TextEnvironment,
+    TextTask,
+    arithmetic_lessons,
+    exact_match,
+)
 from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
 from hookline.training.errors import DatasetError, TrainerConfigError
 from hookline.training.tasks.sft import huggingface_policy
@@ -30,7 +37,11 @@ CHECKERS: Final[Mapping[str, Checker]] = {"exact_match": exact_match}
 
 
 def _beside_the_file(name: str, info: ValidationInfo) -> str:
-    return str(info.context["folder"] / name) if info.context is not None and ".py" in name else name
+    """`file.py:NAME` and `process:file.py` with the path of the run file's folder."""
+    if info.context is None or ".py" not in name:
+        return name
+    process = "process:" if name.startswith("process:") else ""
+    return f"{process}{info.context['folder'] / name.removeprefix(process)}"
 
 
 def _names_as_tables(lessons: Any) -> Any:
@@ -41,18 +52,31 @@ def _names_as_tables(lessons: Any) -> Any:
 class LessonConfig:
     """A text lesson. In a run file, a lesson of which only the name is given may be that name alone."""
 
-    name: str
-    """The lesson's name. Without `dataset`, that of an arithmetic lesson or of a plugin's environment."""
+    name: str = ""
+    """The lesson's name, by default that of the environment. Without `environment` and `dataset`, it names an
+    arithmetic lesson or a plugin's environment."""
+    environment: Annotated[str | None, AfterValidator(_beside_the_file)] = None
+    """A plugin's environment, such as `reasoning-gym:countdown`, or `file.py:NAME`: a text environment of your own, or
+    a class or function that makes it."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the environment, or arguments of the class or function."""
     dataset: Path | None = None
-    """A JSONL file of problems, each with `prompt` and `answer`."""
+    """In the place of an environment: a JSONL file of problems, each with `prompt` and `answer`."""
     held_out: Path | None = None
     """A JSONL file of problems for evaluations."""
     held_out_share: float = 0.0
     """The share of `dataset` that is held out for evaluations, if there is no `held_out`."""
     checker: Annotated[str, AfterValidator(_beside_the_file)] = "exact_match"
     """What rewards a response: `exact_match`, or `file.py:FUNCTION`, a function of the problem and the response."""
-    max_new_tokens: int = 16
-    """The maximum length of a response, including its end token."""
+    max_new_tokens: int | None = None
+    """The maximum length of a response, including its end token. None for the environment's own limit; 16 of a
+    dataset."""
+    max_turns: int | None = None
+    """Responses of the policy in a conversation. None for the environment's own limit."""
+    max_tokens: int | None = None
+    """Tokens of a conversation. None for the environment's own limit, or the policy's context."""
+    seconds: float | None = None
+    """For each answer of the environment. None for the environment's own limit."""
     success_above: float = 0.0
     """A response is a success when its reward is greater than this."""
     dependencies: dict[str, float] = field(default_factory=dict)
@@ -72,7 +96,7 @@ class GRPOTaskConfig(TrainerConfig):
     """The config of the task `grpo`."""
 
     lessons: Annotated[tuple[LessonConfig, ...], BeforeValidator(_names_as_tables)] = ()
-    """The lessons: names of arithmetic lessons or of plugins' environments, and tables with a dataset. Required."""
+    """The lessons: names of arithmetic lessons or of plugins' environments, and tables. Required."""
     warm_start: WarmStartFile | None = None
     """Supervised training on a dataset until the policy solves a share of each lesson. None for none."""
     rewards: IntegratedRewardConfig | None = None
@@ -111,19 +135,35 @@ def _build(config: TrainerConfig, plugins: PluginManager) -> Trainer:
 
 
 def _lesson(config: LessonConfig, environments: Mapping[str, Any]) -> Lesson:
-    environment: Any = config.name
+    limits = {name: getattr(config, name) for name in ("max_new_tokens", "max_turns", "max_tokens", "seconds")}
+    name = config.environment or config.name
+    environment: Any = name
+    options = dict(config.options)
     if config.dataset is not None:
+        if config.environment is not None:
+            raise TrainerConfigError(f"lesson {config.name!r} has an environment and a dataset: give it one of them")
         environment = _text_task(config, config.dataset)
-    elif config.name in ARITHMETIC_LEVELS:
-        (lesson,) = arithmetic_lessons(config.name, max_new_tokens=config.max_new_tokens)
+    elif ".py" in name and not name.startswith("process:"):
+        environment, options = _from_file(config.name, "environment", name), {}
+        if isinstance(environment, type) or not isinstance(environment, TextEnvironment):
+            environment = environment(**config.options)
+    elif name in ARITHMETIC_LEVELS:
+        (lesson,) = arithmetic_lessons(name)
         environment = lesson.environment
-    elif config.name not in environments:
+    elif name not in environments and ":" not in name:
         known = [*ARITHMETIC_LEVELS, *environments]
         raise TrainerConfigError(
-            f"there is no lesson {config.name!r}{did_you_mean(config.name, known)}; known are {', '.join(known)}, "
-            "and a lesson of your own has a dataset"
+            f"there is no lesson {name!r}{did_you_mean(name, known)}; known are {', '.join(known)}, "
+            "and a lesson of your own has an environment or a dataset"
         )
-    return Lesson(config.name, environment, dependencies=dict(config.dependencies), success_above=config.success_above)
+    return Lesson(
+        config.name or Path(name).name,
+        environment,
+        dependencies=dict(config.dependencies),
+        success_above=config.success_above,
+        options=options,
+        limits={own: value for own, value in limits.items() if value is not None},
+    )
 
 
 def _text_task(config: LessonConfig, dataset: Path) -> TextTask:
@@ -135,30 +175,34 @@ def _text_task(config: LessonConfig, dataset: Path) -> TextTask:
             raise DatasetError(
                 f"lesson {config.name!r}: {dataset} has too few problems for held_out_share = {config.held_out_share}"
             )
-    return TextTask(problems, _find_checker(config), config.max_new_tokens, held_out)
+    return TextTask(problems, _find_checker(config), held_out=held_out)
 
 
 def _find_checker(config: LessonConfig) -> Checker:
-    path, _, name = config.checker.partition(":")
     if ".py" in config.checker:
-        file = Path(path)
-        if not file.is_file():
-            raise TrainerConfigError(f"lesson {config.name!r}: there is no file {path!r} for its checker")
-        module = import_file(file)
-        checker = getattr(module, name, None)
-        if not callable(checker):
-            known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-            raise TrainerConfigError(
-                f"lesson {config.name!r}: {path!r} has no function {name!r}{did_you_mean(name, known)}: "
-                "a checker is named file.py:FUNCTION"
-            )
-        return checker  # type: ignore[no-any-return]
+        checker: Checker = _from_file(config.name, "checker", config.checker)
+        return checker
     if config.checker not in CHECKERS:
         raise TrainerConfigError(
             f"lesson {config.name!r}: there is no checker {config.checker!r}{did_you_mean(config.checker, CHECKERS)}; "
             f"known are {', '.join(CHECKERS)}, and file.py:FUNCTION"
         )
     return CHECKERS[config.checker]
+
+
+def _from_file(lesson: str, what: str, reference: str) -> Any:
+    """The object of this name, `file.py:NAME`."""
+    path, _, name = reference.partition(":")
+    if not Path(path).is_file():
+        raise TrainerConfigError(f"lesson {lesson!r}: there is no file {path!r} for its {what}")
+    module = import_file(Path(path))
+    if not hasattr(module, name):
+        known = [key for key in vars(module) if not key.startswith("_")]
+        raise TrainerConfigError(
+            f"lesson {lesson!r}: {path!r} has no {name!r}{did_you_mean(name, known)}: the {what} of a lesson is named "
+            "file.py:NAME"
+        )
+    return getattr(module, name)
 
 
 grpo = Task(

@@ -1,33 +1,31 @@
-"""Any gymnax environment is a lesson by its name, when that package is installed."""
+"""Any gymnax environment is a lesson by its name. These tests run where gymnax is installed, as in `make dist`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-pytest.importorskip("gymnax", reason='pip install "hookline[gymnax]"')
+pytest.importorskip("gymnax", reason='pip install "hookline-environments[gymnax]"')
 
 from hookline.policies import Continuous, Discrete
-from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
-from hookline.rollout.environments.naming import find_environment
+from hookline.rollout.environments.cartpole import CARTPOLE
 from hookline.rollout.errors import UnknownEnvironmentError
+from hookline_environments.from_gymnax import gymnax_environment
 
 
-def worker_for(environment: str, **lesson) -> RolloutWorker:
-    curriculum = CurriculumConfig([Lesson("l", environment, **lesson)], eval_frequency=None, micro_eval_frequency=None)
-    return RolloutWorker(RolloutWorkerConfig(curriculum, num_environments=2, steps_per_rollout=16))
-
-
-def test_a_name_that_only_gymnax_knows_needs_no_prefix() -> None:
-    worker = worker_for("Catch-bsuite")
+def test_a_name_is_an_environment(worker_for: Callable[..., Any]) -> None:
+    worker = worker_for("gymnax:Catch-bsuite")
     assert worker.policy.actions == Discrete(3)
     rollout = worker.rollout()
     assert rollout.arrays["obs"].shape == (16, 2, 50)
     assert {episode.reward for episode in rollout.episodes} <= {-1.0, 1.0}
 
 
-def test_continuous_actions_and_a_cut_that_is_no_end() -> None:
-    worker = worker_for("gymnax:Pendulum-v1", max_episode_steps=5)
+def test_continuous_actions_and_a_cut_that_is_no_end(worker_for: Callable[..., Any]) -> None:
+    worker = worker_for("gymnax:Pendulum-v1", {"max_episode_steps": 5})
     assert worker.policy.actions == Continuous(1, (-2.0,), (2.0,))
     arrays = worker.rollout().arrays
     assert np.isfinite(arrays["logprobs"]).all()
@@ -35,16 +33,10 @@ def test_continuous_actions_and_a_cut_that_is_no_end() -> None:
     assert arrays["truncated"].sum() == 2 * 3
 
 
-def test_without_a_prefix_a_name_means_the_same_whether_or_not_gymnax_is_installed() -> None:
-    assert find_environment("CartPole-v1").name == "CartPole-v1"
-    assert find_environment("gymnax:CartPole-v1").name == "gymnax:CartPole-v1"
-    assert callable(find_environment("Acrobot-v1"))
-
-
 def test_gymnax_cartpole_is_ours_step_for_step() -> None:
     import jax
 
-    ours, theirs = find_environment("CartPole-v1"), find_environment("gymnax:CartPole-v1")
+    ours, theirs = CARTPOLE, gymnax_environment("CartPole-v1")
     key = jax.random.key(0)
     state, obs = theirs.reset(key)
     mine, _ = ours.reset(key)
@@ -56,6 +48,6 @@ def test_gymnax_cartpole_is_ours_step_for_step() -> None:
         state, mine = after.state, mine_after.state
 
 
-def test_an_unknown_name_is_an_error_that_names_the_nearest() -> None:
+def test_an_unknown_name_is_an_error_that_names_the_nearest(worker_for: Callable[..., Any]) -> None:
     with pytest.raises(UnknownEnvironmentError, match=r"no environment 'Catch' \(did you mean 'Catch-bsuite'"):
         worker_for("gymnax:Catch")
