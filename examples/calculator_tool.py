@@ -63,7 +63,9 @@ def demonstration(problem: TextProblem, *, calls: bool) -> list[Turn]:
     epochs=60,
     losses={"grpo": {}},
     optimizer=OptimizerConfig("adam", learning_rate=5e-4, schedule="constant", max_grad_norm=1.0),
-    rollout=RolloutConfig(num_environments=32, samples_per_prompt=8, rollouts_per_epoch=1, minibatches=2, update_epochs=1),
+    rollout=RolloutConfig(
+        num_environments=32, samples_per_prompt=8, rollouts_per_epoch=1, minibatches=2, update_epochs=1
+    ),
 )
 def calculator(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     """A warm start on worked problems until a tenth is solved, then GRPO."""
@@ -87,9 +89,12 @@ def calculator(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     rng = np.random.default_rng(config.seed)
     problems = [environment.draw(rng) for _ in range(8192)]
     shown = [
-        conversation(demonstration(problem, calls=number % 4 == 0), TOKENIZER) for number, problem in enumerate(problems)
+        conversation(demonstration(problem, calls=number % 4 == 0), TOKENIZER)
+        for number, problem in enumerate(problems)
     ]
-    warm_start = WarmStart(shown, until={"products": 0.15}, n_examples=128, steps_per_epoch=32, batch_size=64, learning_rate=2e-3)
+    warm_start = WarmStart(
+        shown, until={"products": 0.15}, n_examples=128, steps_per_epoch=32, batch_size=64, learning_rate=2e-3
+    )
     return Trainer(config, plugins=plugins, worker=worker, warm_start=warm_start)
 
 

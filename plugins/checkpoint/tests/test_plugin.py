@@ -78,7 +78,9 @@ def test_it_saves_every_so_many_epochs_or_steps_when_an_epoch_ends(
     assert saved_epochs(tmp_path) == [f"epoch-{epoch:06d}" for epoch in saved]
 
 
-@pytest.mark.parametrize(("options", "saved"), [({"every": None}, [9, 39, 49, 79]), ({"every": 10}, [*range(9, 90, 10)])])
+@pytest.mark.parametrize(
+    ("options", "saved"), [({"every": None}, [9, 39, 49, 79]), ({"every": 10}, [*range(9, 90, 10)])]
+)
 def test_by_default_a_fast_run_is_saved_when_it_is_evaluated_and_else_every_two_seconds(
     checkpoint: Register,
     hookline_manager: PluginManager,

@@ -19,7 +19,7 @@
 
 For authors of training loops and bridges there is `check_emitter(run)`, for those of rollout engines, environments,
 sources of rollouts and verifiers `check_engine`, `check_environment`, `check_source` and `check_verifier`.
-`hookline new-plugin --kind KIND` uses them. `hookline.testing.tiny_models` makes the folders of random Hugging Face models.
+`hookline new-plugin --kind KIND` uses them. `hookline.testing.tiny_models` makes folders of random Hugging Face models.
 """
 
 from hookline.testing.conformance import check_plugin, sample_arguments

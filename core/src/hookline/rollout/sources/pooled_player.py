@@ -57,7 +57,8 @@ class PlayerConfig:
             if events and name not in loaded:
                 raise RolloutError(
                     f"plugin {name!r} implements {events[0]}, but it was registered by hand, and rollout workers find "
-                    'plugins by entry point and settings: install it, name it in `load`, or use rollout.source = "local"'
+                    "plugins by entry point and settings: install it, name it in `load`, or use "
+                    'rollout.source = "local"'
                 )
             needed += [name] if events else []
         config, player = worker.config, worker.player
