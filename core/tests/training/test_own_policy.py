@@ -451,9 +451,10 @@ CART, SWING = gymnasium_cartpole, gymnasium_pendulum
     ],
 )
 def test_a_module_that_cannot_be_played_is_an_error_that_says_why(
-    environment: str, build: Callable[[], nn.Module], message: str
+    environment: str | Callable[..., Any], build: Callable[[], nn.Module], message: str
 ) -> None:
-    with pytest.raises(PolicyError, match=rf"lesson 'lesson': environment '{environment}'.*{message}"):
+    name = getattr(environment, "__name__", environment)
+    with pytest.raises(PolicyError, match=rf"lesson 'lesson': environment '{name}'.*{message}"):
         trainer_for(environment, build())
 
 
