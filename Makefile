@@ -19,7 +19,7 @@ $(VENV)/.installed: requirements-dev.txt constraints.txt $(DISTRIBUTIONS:%=%/pyp
 	touch $@
 
 test: $(VENV)/.installed ## Install everything into .venv and run all tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 # Trackers are on by their install, and here all are installed.
 demo bench: export HOOKLINE_DISABLE ?= mlflow,tensorboard,trackio,wandb

@@ -22,10 +22,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# The models of the tests are so small that a second thread only costs time, and each worker has a core.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Trackers are on by their install, and here all are installed. Only their own tests turn them on.
 TRACKERS = {"mlflow", "tensorboard", "trackio", "wandb"} & entry_points(group="hookline").names
 os.environ.setdefault("HOOKLINE_DISABLE", ",".join(sorted(TRACKERS)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what JAX compiles beside pytest's own cache, for all workers and the processes that tests start."""
+    if config.pluginmanager.has_plugin("cacheprovider"):
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,11 @@ class Environment:
         self.run("hookline", "train", "addition", "--epochs", "1", "--run-dir", name, *arguments)
         return {path.name for path in (self.folder / name).iterdir()}
 
+    def plugins(self, name: str) -> dict[str, Any]:
+        """What a run has recorded of its plugins."""
+        recorded: dict[str, Any] = json.loads((self.folder / name / "config.json").read_text())["plugins"]
+        return recorded
+
     def weights(self, name: str) -> bytes:
         (saved,) = self.folder.glob(f"{name}/checkpoints/*/policy.safetensors")
         return saved.read_bytes()
@@ -96,32 +102,24 @@ def test_toggling_a_plugin_changes_the_next_run_and_nothing_else(environment: En
 
     everything = environment.train("all")
     assert everything >= set().union(*FILES.values())
+    # A third party's plugin takes part by being installed.
+    recorded = environment.plugins("all")["nan-guard"]
+    assert (recorded["distribution"], recorded["version"]) == ("hookline-nan-guard", "1.0.0")
+    assert recorded["options"] == {"patience": 3}
 
-    # For one command.
+    # For one command. The runs after it have checkpoints again.
     assert environment.train("one-command", "-p", "no:checkpoint") == everything - FILES["checkpoint"]
-    assert environment.train("the-next-one") == everything
 
-    # In the settings.
+    # In the settings. The run after it has metrics again.
     settings = environment.folder / "pyproject.toml"
     settings.write_text('[tool.hookline]\ndisable = ["metrics"]\n')
     assert environment.train("by-settings") == everything - FILES["metrics"]
     settings.unlink()
 
     # By pip.
-    environment.run("pip", "uninstall", "--yes", "--quiet", "hookline-status")
+    environment.run("pip", "uninstall", "--yes", "--quiet", "hookline-status", "hookline-nan-guard")
     assert environment.train("uninstalled") == everything - FILES["status"]
+    assert "nan-guard" not in environment.plugins("uninstalled")
 
-    for name in ("the-next-one", "by-settings", "uninstalled"):
+    for name in ("by-settings", "uninstalled"):
         assert environment.weights(name) == environment.weights("all")
-
-
-def test_a_third_partys_plugin_takes_part_by_being_installed(environment: Environment) -> None:
-    environment.train("guarded")
-    config = json.loads((environment.folder / "guarded" / "config.json").read_text())
-    recorded = config["plugins"]["nan-guard"]
-    assert (recorded["distribution"], recorded["version"]) == ("hookline-nan-guard", "1.0.0")
-    assert recorded["options"] == {"patience": 3}
-    environment.run("pip", "uninstall", "--yes", "--quiet", "hookline-nan-guard")
-    environment.train("unguarded")
-    config = json.loads((environment.folder / "unguarded" / "config.json").read_text())
-    assert "nan-guard" not in config["plugins"]
