@@ -2,13 +2,13 @@
 
     python tests/try_wheels.py hookspecs core plugins/metrics ...
 
-The wheels go to `dist/`. Each promise about installing is then tried with pip, from that folder:
+The wheels go to `dist/`. Each promise about installing is then tried with pip, from that folder, several at a time:
 
 - `hookline-hookspecs` alone brings nothing else
 - everything together is found by `hookline plugins`, and brings in no framework
 - each plugin's own tests pass with the test kit, and without torch, jax and mlx
 - a plugin from `hookline new-plugin` installs beside them and passes its own tests
-- each bridge's own tests pass in an environment of its own, with its trainer and the plugins
+- each bridge's own tests pass in an environment of its own, with its trainer and the plugins but for trackers
 - environments of gymnax, verifiers and openenv are played, the last two in a process with a virtual environment each
 - with every other version of Python that the metadata names and this machine has, all of it installs, a loop of its own
   trains with all plugins, is killed and resumes bit for bit, and rollouts in JAX meet rewards in MLX
@@ -24,63 +24,66 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 WHEELS = ROOT / "dist"
 FRAMEWORKS = {"torch", "jax", "mlx"}
 TRACKERS = ("mlflow", "tensorboard", "trackio", "wandb")
 """Plugins that only their own tests turn on, since they write outside a run's folder."""
+MOST_AT_ONCE = 4
+"""Trials with torch or JAX need a gigabyte or two each."""
+
+Trial = Callable[[Path], None]
+"""Gets an empty folder."""
 
 
 class Environment:
-    """An empty virtual environment, and what is done in it."""
+    """An empty virtual environment, and what is done in it. It has no pip: that of the interpreter installs into it."""
 
     def __init__(self, folder: Path, interpreter: str = sys.executable) -> None:
         self.bin = folder / "bin"
-        subprocess.run([interpreter, "-m", "venv", str(folder)], check=True)
+        subprocess.run([interpreter, "-m", "venv", "--without-pip", str(folder)], check=True)
+        self._pip = (interpreter, "-m", "pip", "--python", str(self.bin / "python"), "--disable-pip-version-check")
 
-    def run(
-        self,
-        *command: str,
-        cwd: Path,
-        status: int = 0,
-        disable: tuple[str, ...] = (),
-        variables: Mapping[str, str] | None = None,
-    ) -> str:
-        environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        environ |= {"HOOKLINE_DISABLE": ",".join(disable), **(variables or {})}
-        result = subprocess.run(
-            [str(self.bin / command[0]), *command[1:]],
-            capture_output=True,
-            text=True,
-            cwd=cwd,
-            env=environ,
-            check=False,
-        )
-        if result.returncode != status:
-            sys.exit(f"failed: {' '.join(command)}\n{result.stdout}\n{result.stderr}")
-        return result.stdout
+    def run(self, name: str, *arguments: str, cwd: Path, **options: Any) -> str:
+        """Run a program of the environment; returns what it printed."""
+        return run(str(self.bin / name), *arguments, cwd=cwd, **options)
 
     def install(self, *requirements: str, cwd: Path, constrained: bool = True) -> None:
         constraints = ("-c", str(ROOT / "constraints.txt")) if constrained else ()
-        self.run("pip", "install", "--quiet", "--disable-pip-version-check", *constraints, *requirements, cwd=cwd)
+        # Most modules of large packages are never imported, so that it takes longer to compile all.
+        run(*self._pip, "install", "--quiet", "--no-compile", *constraints, *requirements, cwd=cwd)
 
     def installed(self, cwd: Path) -> set[str]:
-        packages = json.loads(self.run("pip", "list", "--format", "json", "--disable-pip-version-check", cwd=cwd))
-        return {package["name"].lower() for package in packages} - {"pip", "setuptools"}
+        return {package["name"].lower() for package in json.loads(run(*self._pip, "list", "--format", "json", cwd=cwd))}
+
+
+def run(
+    *command: str,
+    cwd: Path,
+    status: int = 0,
+    disable: tuple[str, ...] = (),
+    variables: Mapping[str, str] | None = None,
+) -> str:
+    """Run a command, which must end with this status; returns what it printed."""
+    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environ |= {"HOOKLINE_DISABLE": ",".join(disable), **(variables or {})}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environ, check=False)
+    if result.returncode != status:
+        sys.exit(f"failed: {' '.join(command)}\n{result.stdout}\n{result.stderr}")
+    return result.stdout
 
 
 def build(projects: list[str]) -> dict[str, str]:
     """Build a wheel of each project; returns the wheels by the names of their distributions."""
     shutil.rmtree(WHEELS, ignore_errors=True)
-    for project in projects:
-        subprocess.run(
-            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(WHEELS),
-             str(ROOT / project)],
-            check=True,
-        )  # fmt: skip
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--wheel-dir", str(WHEELS), *(str(ROOT / project) for project in projects)], check=True)
     # Installed by path, so that no other package of the same name can come in their place.
     return {wheel.name.split("-")[0].replace("_", "-"): str(wheel) for wheel in sorted(WHEELS.glob("*.whl"))}
 
@@ -114,9 +117,11 @@ def try_everything(folder: Path, wheels: dict[str, str], projects: list[str]) ->
     try_tests(environment, folder / "hookline-tried-out" / "tests", folder)
 
 
-def try_bridge(folder: Path, wheels: list[str], project: str) -> None:
-    environment = Environment(folder / project)
-    environment.install(*wheels, "pytest-timeout", cwd=folder)
+def try_bridge(folder: Path, wheels: dict[str, str], bridge: str, project: str) -> None:
+    environment = Environment(folder / "bridge")
+    # Trackers are off in these tests, and their packages are large.
+    plugins = (wheel for name, wheel in wheels.items() if name.removeprefix("hookline-") not in TRACKERS)
+    environment.install(*plugins, f"{bridge}[test]", "pytest-timeout", cwd=folder)
     try_tests(environment, ROOT / project / "tests", folder)
 
 
@@ -174,7 +179,7 @@ def find_interpreter(version: str) -> str | None:
     """An interpreter of this version, from PATH or pyenv. A shim of pyenv may be there without one."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python")))]
-    code = f"import sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
+    code = f"import pip, sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
     for interpreter in filter(None, found):
         if subprocess.run([interpreter, "-c", code], capture_output=True, check=False).returncode == 0:
             return interpreter
@@ -184,10 +189,9 @@ def find_interpreter(version: str) -> str | None:
 def try_other_version(folder: Path, wheels: dict[str, str], version: str) -> None:
     interpreter = find_interpreter(version)
     if interpreter is None:
-        print(f"Python {version}: skipped, since there is no interpreter on PATH or in pyenv")
+        print(f"Python {version}: skipped, since there is no interpreter with pip on PATH or in pyenv")
         return
-    folder = folder / version
-    environment = Environment(folder, interpreter)
+    environment = Environment(folder / version, interpreter)
     extras = {"hookline": "[jax,mlx,rewards]"}
     environment.install(*(wheel + extras.get(name, "") for name, wheel in wheels.items()), cwd=folder)
     listing = json.loads(environment.run("hookline", "plugins", "--json", cwd=folder))
@@ -219,14 +223,32 @@ def main() -> None:
     print(f"built {', '.join(wheels)}")
     bridges = [project for project in projects if project.startswith("bridges/")]
     others = {name: wheel for name, wheel in wheels.items() if name not in map(name_of, bridges)}
-    with tempfile.TemporaryDirectory() as folder:
-        try_hookspecs_alone(Path(folder), wheels)
-        try_everything(Path(folder), others, projects)
-        try_environments(Path(folder), others)
-        for bridge in bridges:
-            try_bridge(Path(folder), [*others.values(), f"{wheels[name_of(bridge)]}[test]"], bridge)
-        for version in other_versions():
-            try_other_version(Path(folder), others, version)
+    trials: list[Trial] = [
+        lambda folder: try_everything(folder, others, projects),
+        *(
+            partial(try_bridge, wheels=others, bridge=wheels[name_of(project)], project=project)
+            for project in reversed(bridges)
+        ),
+        lambda folder: try_environments(folder, others),
+        *(partial(try_other_version, wheels=others, version=version) for version in other_versions()),
+        lambda folder: try_hookspecs_alone(folder, wheels),
+    ]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_AT_ONCE)) as at_once,
+    ):
+        begun = [at_once.submit(trial, empty_folder(Path(folder), number)) for number, trial in enumerate(trials)]
+        try:
+            for ended in as_completed(begun):
+                ended.result()
+        finally:
+            at_once.shutdown(cancel_futures=True)
+
+
+def empty_folder(parent: Path, number: int) -> Path:
+    folder = parent / f"trial-{number}"
+    folder.mkdir()
+    return folder
 
 
 if __name__ == "__main__":
