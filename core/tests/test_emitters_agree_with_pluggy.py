@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pluggy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import PluginManager
@@ -109,7 +109,6 @@ def first_failure_only(blueprints_: list[Blueprint]) -> bool:
 
 
 @given(st.sampled_from(EVENTS), plugin_lists)
-@settings(max_examples=250, deadline=None)
 def test_results_order_arguments_and_wrappers_are_those_of_pluggy(event: str, chosen: list[Blueprint]) -> None:
     chosen = [
         b if first_failure_only([b]) else Blueprint(b.number, b.signature, b.wrapper, b.order, None) for b in chosen
@@ -132,7 +131,6 @@ def test_results_order_arguments_and_wrappers_are_those_of_pluggy(event: str, ch
 
 
 @given(st.sampled_from(EVENTS), plugin_lists.filter(lambda chosen: any(b.result == "boom" for b in chosen)))
-@settings(max_examples=120, deadline=None)
 def test_a_failure_is_raised_as_in_pluggy_once_all_others_have_been_called(event: str, chosen: list[Blueprint]) -> None:
     chosen = [b for b in chosen if b.wrapper in (None, "pass", "swallow")]
     log: list[Any] = []
@@ -153,7 +151,6 @@ def test_a_failure_is_raised_as_in_pluggy_once_all_others_have_been_called(event
 
 
 @given(plugin_lists, st.data())
-@settings(max_examples=120, deadline=None)
 def test_order_by_after_and_before_moves_nothing_that_it_need_not(chosen: list[Blueprint], data: st.DataObject) -> None:
     names = [str(blueprint.number) for blueprint in chosen]
     log: list[Any] = []

@@ -42,7 +42,6 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(responses=st.lists(texts, min_size=1, max_size=30))
 def test_verdicts_are_those_of_the_oracle(
     responses: list[str], oracle: ModuleType, text_oracle: ModuleType, word_lists: dict[str, list[str]]

@@ -109,7 +109,7 @@ def expected_of(oracle: ModuleType, hedge_phrases: list[str], found: list[dict[s
     ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(found=st.lists(episodes, max_size=40))
 def test_rewards_are_those_of_the_oracle(
     found: list[dict[str, Any]], oracle: ModuleType, hedge_phrases: list[str], compiled: bool
@@ -140,7 +140,6 @@ def test_extreme_texts_are_rewarded_as_the_oracle_does(
     assert rewards == pytest.approx(expected_of(oracle, hedge_phrases, found), abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(found=st.lists(episodes, min_size=1, max_size=40))
 def test_mlx_and_numpy_agree(found: list[dict[str, Any]]) -> None:
     pytest.importorskip("mlx.core")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -72,7 +72,6 @@ LOSSES = st.lists(st.sampled_from(["ppo_actor", "ppo_critic"]), min_size=1, uniq
 )
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**31),
     hidden=st.lists(st.integers(1, 12), max_size=3).map(tuple),
