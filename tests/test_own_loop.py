@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -29,9 +30,19 @@ def run(code: list[str], cwd: Path) -> str:
     return result.stdout
 
 
-def test_the_loop_learns_and_leaves_what_plugins_make_of_it(tmp_path: Path) -> None:
-    printed = run([str(EXAMPLE), "runs/mine"], tmp_path)
-    folder = tmp_path / "runs" / "mine"
+class Run(NamedTuple):
+    folder: Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("own-loop")
+    return Run(folder / "runs" / "mine", run([str(EXAMPLE), "runs/mine"], folder))
+
+
+def test_the_loop_learns_and_leaves_what_plugins_make_of_it(example: Run) -> None:
+    folder, printed = example
     assert {path.name for path in folder.iterdir()} >= {"stats.sqlite", "status.json", "heartbeat", "checkpoints"}
     with closing(sqlite3.connect(folder / "stats.sqlite")) as database:
         losses = database.execute("SELECT value FROM metrics WHERE name = 'train/loss' ORDER BY step").fetchall()
@@ -53,7 +64,7 @@ def test_it_keeps_the_event_contract(tmp_path: Path, monkeypatch: pytest.MonkeyP
     check_emitter(run)
 
 
-def test_without_the_marked_lines_it_is_the_same_loop(tmp_path: Path) -> None:
+def test_without_the_marked_lines_it_is_the_same_loop(example: Run, tmp_path: Path) -> None:
     lines = EXAMPLE.read_text().splitlines()
     marked = [line for line in lines if line.endswith("# +")]
     assert len(marked) <= 10
@@ -66,4 +77,4 @@ def test_without_the_marked_lines_it_is_the_same_loop(tmp_path: Path) -> None:
         elif line not in marked:
             plain.append(line)
     (tmp_path / "plain.py").write_text("\n".join(plain))
-    assert run(["plain.py"], tmp_path) == run([str(EXAMPLE), "runs/mine"], tmp_path)
+    assert run(["plain.py"], tmp_path) == example.printed

@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("hookline_checkpoint")
 
+from hookline.cli import main
+
 HOOKLINE = str(Path(sys.executable).with_name("hookline"))
 
 
@@ -91,13 +93,20 @@ def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> N
     ],
 )
 def test_a_mistake_is_answered_by_help_and_not_by_a_traceback(
-    arguments: list[str], help_text: str, tmp_path: Path
+    arguments: list[str],
+    help_text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    result = train(*arguments, cwd=tmp_path)
-    assert result.returncode == 1
-    assert help_text in result.stderr
-    assert "Traceback" not in result.stderr
+    with pytest.raises(SystemExit) as ended:
+        main(["train", *arguments])
+    assert ended.value.code == 1
+    errors = capsys.readouterr().err
+    assert help_text in errors
+    assert "Traceback" not in errors
     assert not (tmp_path / "runs").exists()
 
 

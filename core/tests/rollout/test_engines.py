@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,6 @@ COUNT = Lesson("count", TextTask([("1 2 3", "4"), ("2 3", "4")], max_new_tokens=
 
 def engine(name: str) -> EngineFactory:
     return lambda request: build_engine(name, request, PluginManager())
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These models are so small that a second thread only costs time."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

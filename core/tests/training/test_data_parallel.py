@@ -19,30 +19,30 @@ from hookline.training.supervised_loop import Batches
 SUPERVISED = """
 import json, os, sys
 from pathlib import Path
-from hookline import PluginManager, hookimpl
+from hookline import hookimpl
 from hookline.policies import TransformerPolicy
 from hookline.training import LearnerConfig, SupervisedConfig, Trainer, TrainerConfig
 
 EXAMPLES = [{"tokens": [2 + (i * k) % 7 for k in range(3 + i % 3)]} for i in range(1, 10)]
 
-def build(plugins=None, **config):
+def build(kind, **config):
     policy = TransformerPolicy(vocabulary=10, width=16, layers=2, heads=2, context=8)
     # Nine examples in batches of four: the last batch leaves nothing for the second rank; nor does the last of five.
     supervised = SupervisedConfig(batch_size=4, validate_every=2, validate_at_start=True)
-    learner = LearnerConfig(data_parallel=os.environ.get("KIND", "ddp"), micro_batch_rows=1)
+    learner = LearnerConfig(data_parallel=kind, micro_batch_rows=1)
     config = TrainerConfig(epochs=2, supervised=supervised, losses={"sft": {}, "kl": {}}, learner=learner, **config)
     config.optimizer.learning_rate = 0.01
-    return Trainer(config, policy=policy, dataset=EXAMPLES, validation_dataset=EXAMPLES[:5], plugins=plugins)
+    return Trainer(config, policy=policy, dataset=EXAMPLES, validation_dataset=EXAMPLES[:5])
 """
 
 
-def run(tmp_path: Path, program: str, *, ranks: int, kind: str = "ddp", expect_failure: bool = False) -> str:
+def run(tmp_path: Path, program: str, *arguments: str, ranks: int, expect_failure: bool = False) -> str:
     """Run a program, under torchrun when it is for several ranks, and return what it printed."""
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(program))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path), "KIND": kind}
-    command = [sys.executable, *torchrun, str(script)]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OUT": str(tmp_path)}
+    command = [sys.executable, *torchrun, str(script), *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=environ)
     output = result.stdout + result.stderr
     assert (result.returncode != 0) is expect_failure, output
@@ -68,52 +68,51 @@ class Curve:
 class OnTheDriver:
     calls = 0
     @hookimpl(scope="driver")
-    def on_epoch_end(self): OnTheDriver.calls += 1
+    def on_epoch_end(self): self.calls += 1
     @hookimpl
-    def log_metrics(self): OnTheDriver.calls += 1
+    def log_metrics(self): self.calls += 1
 
 class Everywhere:
     calls = 0
     @hookimpl
-    def on_epoch_end(self): Everywhere.calls += 1
+    def on_epoch_end(self): self.calls += 1
 
-curve = Curve()
-trainer = build()
-for hook in (curve, OnTheDriver(), Everywhere()):
-    trainer.add_hook(hook)
-trainer.train()
-rank = trainer.state.rank
-threads = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]  # none where there is no /proc
-found = {"threads": threads, "curve": curve.points, "weights": {k: v.tolist() for k, v in trainer.policy.state_dict().items()},
-         "driver": OnTheDriver.calls, "everywhere": Everywhere.calls, "world_size": trainer.state.world_size}
-(Path(os.environ["OUT"]) / f"rank-{rank}-of-{trainer.state.world_size}.json").write_text(json.dumps(found))
+found = {}
+for kind in sys.argv[1:]:
+    trainer, hooks = build(kind), (Curve(), OnTheDriver(), Everywhere())
+    for hook in hooks:
+        trainer.add_hook(hook)
+    trainer.train()
+    found[kind] = {
+        "threads": [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")],  # if there is a /proc
+        "curve": hooks[0].points,
+        "weights": {k: v.tolist() for k, v in trainer.policy.state_dict().items()},
+        "driver": hooks[1].calls,
+        "everywhere": hooks[2].calls,
+    }
+(Path(os.environ["OUT"]) / f"rank-{trainer.state.rank}-of-{trainer.state.world_size}.json").write_text(json.dumps(found))
 """
 )
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What one process finds that has all rows."""
-    folder = tmp_path_factory.mktemp("one")
-    run(folder, CURVE, ranks=1)
-    return read(folder, "rank-0-of-1.json")
-
-
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_two_ranks_with_half_the_batch_each_have_the_curve_of_one(tmp_path: Path, one: Any, kind: str) -> None:
-    run(tmp_path, CURVE, ranks=2, kind=kind)
-    first, second = read(tmp_path, "rank-0-of-2.json"), read(tmp_path, "rank-1-of-2.json")
+def test_two_ranks_with_half_the_batch_each_have_the_curve_of_one(tmp_path: Path) -> None:
+    run(tmp_path, CURVE, "ddp", ranks=1)
+    run(tmp_path, CURVE, "ddp", "fsdp2", ranks=2)
+    one = read(tmp_path, "rank-0-of-1.json")["ddp"]
     assert len(one["curve"]) == 6 + 4 * 3  # steps, and the two batches and the mean of four validations
-    assert first["curve"] == pytest.approx(one["curve"], abs=1e-5)
-    assert second["curve"] == first["curve"]
-    assert second["weights"] == first["weights"]
-    for name, values in one["weights"].items():
-        assert _flat(first["weights"][name]) == pytest.approx(_flat(values), abs=1e-4)
-    assert (first["driver"], second["driver"]) == (2 + 6 + 4, 0)
-    assert (first["everywhere"], second["everywhere"]) == (2, 2)
-    # A thread of gloo's that outlives the run can abort the process, when the interpreter is gone before it is.
-    # Weights in shards keep the group, and with it the threads.
-    assert kind == "fsdp2" or not [name for name in first["threads"] + second["threads"] if "gloo" in name]
+    both = read(tmp_path, "rank-0-of-2.json"), read(tmp_path, "rank-1-of-2.json")
+    for kind in ("ddp", "fsdp2"):
+        first, second = (rank[kind] for rank in both)
+        assert first["curve"] == pytest.approx(one["curve"], abs=1e-5)
+        assert second["curve"] == first["curve"]
+        assert second["weights"] == first["weights"]
+        for name, values in one["weights"].items():
+            assert _flat(first["weights"][name]) == pytest.approx(_flat(values), abs=1e-4)
+        assert (first["driver"], second["driver"]) == (2 + 6 + 4, 0)
+        assert (first["everywhere"], second["everywhere"]) == (2, 2)
+        # A thread of gloo's that outlives the run can abort the process, when the interpreter is gone before it is.
+        # Weights in shards keep the group, and with it the threads.
+        assert kind == "fsdp2" or not [name for name in first["threads"] + second["threads"] if "gloo" in name]
 
 
 def _flat(values: Any) -> list[float]:
@@ -226,7 +225,7 @@ class LastWords:
     @hookimpl
     def on_training_failed(self, state, error):
         (Path(os.environ["OUT"]) / f"last-words-{state.rank}.json").write_text(json.dumps(str(error)))
-trainer = build(rank_timeout_seconds=3)
+trainer = build(sys.argv[1], rank_timeout_seconds=3)
 trainer.add_hook(Trouble())
 trainer.add_hook(LastWords())
 trainer.train()
@@ -240,7 +239,7 @@ trainer.train()
     ids=["dies", "hangs", "hangs with shards"],
 )
 def test_a_rank_in_trouble_brings_the_other_down_with_a_clear_message(tmp_path: Path, trouble: str, kind: str) -> None:
-    run(tmp_path, DYING.replace("TROUBLE", trouble), ranks=2, kind=kind, expect_failure=True)
+    run(tmp_path, DYING.replace("TROUBLE", trouble), kind, ranks=2, expect_failure=True)
     message = read(tmp_path, "last-words-0.json")
     lost = "rank 0 of 2 lost the other ranks while summing numbers: one has died, or did not respond in time"
     # torchrun may be quicker to end the survivor than the survivor to notice.
@@ -256,35 +255,39 @@ from hookline.policies import Discrete, MLPPolicy
 from hookline.rollout import CurriculumConfig
 from hookline.training import LearnerConfig, RolloutConfig, Trainer, TrainerConfig
 
-def build(epochs):
+def build(epochs, kind):
     sizes = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=2, update_epochs=1)
-    config = TrainerConfig(epochs=epochs, rollout=sizes, learner=LearnerConfig(data_parallel=os.environ["KIND"]))
+    config = TrainerConfig(epochs=epochs, rollout=sizes, learner=LearnerConfig(data_parallel=kind))
     config.optimizer.schedule = "constant"
     lessons = CurriculumConfig(micro_eval_frequency=None, eval_frequency=None)
     return Trainer(config, lessons, MLPPolicy(4, Discrete(2), hidden=(8,)))
-
-whole = build(4)
-whole.train()
-first = build(2)
-first.train()
-saved = [first.state_dict() if first.state.rank == 0 else None]
-later = build(4)
-torch.distributed.broadcast_object_list(saved)
-later.load_state_dict(saved[0])
-later.train()
 
 class Enough:
     @hookimpl(scope="driver")
     def on_epoch_end(self, state):
         state.stop_reason = "good enough"
 
-stopped = build(4)
-stopped.add_hook(Enough())
-stopped.train()
-found = {"stopped_at": stopped.state.epoch,
-         "whole": {k: v.tolist() for k, v in whole.policy.state_dict().items()},
-         "resumed": {k: v.tolist() for k, v in later.policy.state_dict().items()},
-         "obs": whole.state.experience["obs"].tolist(), "agent_step": whole.state.agent_step}
+found = {}
+for kind in ("ddp", "fsdp2"):
+    whole = build(4, kind)
+    whole.train()
+    first = build(2, kind)
+    first.train()
+    saved = [first.state_dict() if first.state.rank == 0 else None]
+    later = build(4, kind)
+    torch.distributed.broadcast_object_list(saved)
+    later.load_state_dict(saved[0])
+    later.train()
+    stopped = build(4, kind)
+    stopped.add_hook(Enough())
+    stopped.train()
+    found[kind] = {
+        "stopped_at": stopped.state.epoch,
+        "whole": {k: v.tolist() for k, v in whole.policy.state_dict().items()},
+        "resumed": {k: v.tolist() for k, v in later.policy.state_dict().items()},
+        "obs": whole.state.experience["obs"].tolist(),
+        "agent_step": whole.state.agent_step,
+    }
 (Path(os.environ["OUT"]) / f"rank-{whole.state.rank}.json").write_text(json.dumps(found))
 """
 
@@ -296,17 +299,18 @@ def test_a_batch_that_ranks_cannot_share_is_an_error() -> None:
         Batches([{"tokens": [2, 3]}] * 10, 5, Ranks(0, 2), {})
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_ranks_play_different_episodes_and_hold_the_same_weights(tmp_path: Path, kind: str) -> None:
-    run(tmp_path, ROLLOUTS, ranks=2, kind=kind)
-    first, second = read(tmp_path, "rank-0.json"), read(tmp_path, "rank-1.json")
-    assert first["whole"] == second["whole"]
-    assert first["obs"] != second["obs"]
-    assert first["agent_step"] == 4 * 2 * 32
-    assert first["resumed"] == first["whole"]
-    assert second["resumed"] == second["whole"]
-    # What a plugin says on rank 0 alone holds for both.
-    assert first["stopped_at"] == second["stopped_at"] == 0
+def test_ranks_play_different_episodes_and_hold_the_same_weights(tmp_path: Path) -> None:
+    run(tmp_path, ROLLOUTS, ranks=2)
+    both = read(tmp_path, "rank-0.json"), read(tmp_path, "rank-1.json")
+    for kind in ("ddp", "fsdp2"):
+        first, second = (rank[kind] for rank in both)
+        assert first["whole"] == second["whole"]
+        assert first["obs"] != second["obs"]
+        assert first["agent_step"] == 4 * 2 * 32
+        assert first["resumed"] == first["whole"]
+        assert second["resumed"] == second["whole"]
+        # What a plugin says on rank 0 alone holds for both.
+        assert first["stopped_at"] == second["stopped_at"] == 0
 
 
 HUGGING_FACE = """

@@ -179,7 +179,7 @@ class StopsAfter:
 def with_checkpoints() -> PluginManager:
     checkpoint = pytest.importorskip("hookline_checkpoint")
     plugins = PluginManager()
-    plugins.register(checkpoint.Checkpoint(checkpoint.Options(), plugins.emit), "checkpoint")
+    plugins.register(checkpoint.Checkpoint(checkpoint.Options(every=2), plugins.emit), "checkpoint")
     return plugins
 
 
@@ -187,13 +187,13 @@ def with_checkpoints() -> PluginManager:
 def test_a_run_that_was_stopped_resumes_from_its_checkpoint_to_the_same_end(
     mode: Callable[..., Trainer], tmp_path: Path
 ) -> None:
-    whole = mode(14, PluginManager())
+    whole = mode(5, PluginManager())
     whole.train()
     plugins = with_checkpoints()
-    plugins.register(StopsAfter(11))
+    plugins.register(StopsAfter(2))  # in the epoch after that of the checkpoint
     with pytest.raises(Stop):
-        mode(14, plugins, run_dir=tmp_path / "run").train()
-    resumed = mode(14, with_checkpoints(), run_dir=tmp_path / "run", resume=True)
+        mode(5, plugins, run_dir=tmp_path / "run").train()
+    resumed = mode(5, with_checkpoints(), run_dir=tmp_path / "run", resume=True)
     resumed.train()
     assert_same(weights(whole), weights(resumed))
     assert resumed.state.step == whole.state.step
