@@ -36,9 +36,10 @@ format: $(VENV)/.installed ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed ## Write docs/events.md and docs/plugins.md anew
+docs: $(VENV)/.installed ## Write docs/events.md, docs/plugins.md and docs/configuration.md anew
 	$(BIN)/hookline hooks --markdown > docs/events.md
 	$(BIN)/hookline plugins --available --markdown > docs/plugins.md
+	$(BIN)/python tools/configuration_reference.py > docs/configuration.md
 
 bench: $(VENV)/.installed ## Measure the promises of the design, and write benchmarks/RESULTS.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
