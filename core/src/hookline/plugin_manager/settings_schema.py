@@ -21,9 +21,9 @@ class Schema(BaseModel):
     allow: list[str] | None = None
     """If given, the only plugins that are imported."""
     load: list[str] = []
-    """Plugins of the project: `module:Class` or `path/to/file.py:Class`, after `name=` if the class's name is not used."""
+    """Plugins of the project: `module:Class` or `path/to/file.py:Class`, or `name=module:Class` with another name."""
     hooks: list[dict[str, Any]] = []
-    """Hooks of any style: `use` names the class, `name` is optional, the other keys are arguments of the constructor."""
+    """Hooks of any style: `use` is the class, `name` may be left out, other keys are arguments of the constructor."""
     required: list[str] = []
     """Plugins without which no run starts, with versions if they matter: `checkpoint>=0.1`."""
     strict: bool | None = None
