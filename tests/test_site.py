@@ -14,7 +14,7 @@ pytest.importorskip("mkdocs")
 from hookline.importing import import_file
 
 ROOT = Path(__file__).parents[1]
-SITE = import_file(ROOT / "tools" / "site.py")
+SITE = import_file(ROOT / "tools" / "documentation_site.py")
 
 
 @pytest.fixture(scope="module")
