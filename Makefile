@@ -8,7 +8,7 @@ DISTRIBUTIONS := hookspecs core plugins/metrics plugins/checkpoint plugins/evalu
 	bridges/lightning bridges/sb3 bridges/transformers
 EXAMPLES := examples/third_party_plugin
 
-.PHONY: help demo test check format dist bench docs release clean
+.PHONY: help demo test check format dist bench docs site release clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -36,9 +36,13 @@ format: $(VENV)/.installed ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed ## Write docs/events.md and docs/plugins.md anew
+docs: $(VENV)/.installed ## Write docs/events.md, docs/plugins.md and docs/configuration.md anew
 	$(BIN)/hookline hooks --markdown > docs/events.md
 	$(BIN)/hookline plugins --available --markdown > docs/plugins.md
+	$(BIN)/python tools/configuration_reference.py > docs/configuration.md
+
+site: $(VENV)/.installed ## Build the documentation site into build/site, with all links checked
+	$(BIN)/python -m mkdocs build --strict
 
 bench: $(VENV)/.installed ## Measure the promises of the design, and write benchmarks/RESULTS.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
@@ -51,4 +55,4 @@ release: $(VENV)/.installed ## Give all distributions a version and date the cha
 	$(BIN)/python tools/release.py "$(VERSION)"
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) dist build

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "stable-baselines3.md"
+README = Path(__file__).parents[1] / "bridges" / "sb3" / "README.md"
 
 
 def test_the_script_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +19,12 @@ def test_the_script_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytes
     exec(compile(short, "train.py", "exec"), {"__name__": "__main__"})
     assert (tmp_path / "runs" / "cartpole" / "stats.sqlite").exists()
     exec(compile(short, "train.py", "exec"), {"__name__": "__main__"})  # which goes on with the run, now complete
+
+
+def test_the_script_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (script,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    short = script.replace("seed=1", "seed=1, n_steps=256").replace("100_000", "256")
+    assert "learn(256" in short
+    exec(compile(short, "README.md", "exec"), {"__name__": "__main__"})
+    assert (tmp_path / "runs" / "cartpole" / "stats.sqlite").exists()

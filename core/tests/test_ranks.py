@@ -20,9 +20,8 @@ class Everywhere:
         self.calls.append("narrowed to the driver")
 
     @hookimpl
-    def collect_metrics(self) -> dict[str, float]:
+    def log_metrics(self) -> None:
         self.calls.append("the driver's event")
-        return {"x": 1.0}
 
     @hookimpl
     def on_rollout_end(self) -> None:
@@ -39,7 +38,7 @@ def test_implementations_for_the_driver_run_on_rank_0_only(rank: int, expected: 
         manager.register(plugin)
         manager.emit.on_epoch_start(state=TrainerState())
         manager.emit.on_epoch_end(state=TrainerState())
-        manager.emit.collect_metrics(state=TrainerState())
+        manager.emit.log_metrics(report_data={}, step=0)
         manager.emit.on_rollout_end(context=HookContext(), rollout=Rollout())
     assert plugin.calls == expected
 
@@ -47,11 +46,11 @@ def test_implementations_for_the_driver_run_on_rank_0_only(rank: int, expected: 
 @pytest.mark.parametrize("scope", ["every_rank", "worker"])
 def test_an_implementation_cannot_widen_the_scope_of_its_event(hookline_manager: PluginManager, scope: str) -> None:
     @hookimpl(scope=scope)
-    def collect_metrics(self) -> None: ...
+    def log_metrics(self) -> None: ...
 
-    plugin = type("Wide", (), {"collect_metrics": collect_metrics})()
+    plugin = type("Wide", (), {"log_metrics": log_metrics})()
     with pytest.raises(
-        PluginError, match=f"plugin 'Wide': collect_metrics has scope '{scope}', but the event's is 'driver'"
+        PluginError, match=f"plugin 'Wide': log_metrics has scope '{scope}', but the event's is 'driver'"
     ):
         hookline_manager.register(plugin)
 

@@ -11,13 +11,13 @@ EVENTS = {
     "training": "pre_training on_epoch_start on_train_phase_start pre_training_step on_mb_end post_training_step "
     "on_train_phase_end on_epoch_end post_training",
     "rollout": "on_worker_start on_rollout_start on_turn_end on_rollout_end on_weights_updated on_curriculum_update "
-    "on_worker_stop",
+    "on_worker_lost on_worker_restarted on_worker_stop",
     "validation": "pre_validation pre_validation_step post_validation_step post_validation",
     "evaluation": "on_evaluation_start evaluate_policy on_evaluation_end on_replay_saved",
     "rewards": "pre_rewards score_episodes verify_episodes post_rewards on_episodes_filtered",
     "checkpoint": "save_plugin_state load_plugin_state on_checkpoint_saved on_checkpoint_restored",
     "metrics": "register_sinks collect_metrics log_metrics",
-    "setup": "register_tasks register_losses register_environments register_engines register_commands",
+    "setup": "register_tasks register_losses register_environments register_engines register_sources register_commands",
 }
 SIGNATURES = {
     "on_new_training_run": "state",
@@ -35,7 +35,8 @@ SIGNATURES = {
 KINDS = {
     "decide": {"restore_training_run", "evaluate_policy"},
     "collect": {"score_episodes", "verify_episodes", "save_plugin_state", "collect_metrics", "register_sinks"}
-    | {"register_tasks", "register_losses", "register_environments", "register_engines", "register_commands"},
+    | {"register_tasks", "register_losses", "register_environments", "register_engines"}
+    | {"register_sources", "register_commands"},
 }
 
 

@@ -515,7 +515,10 @@ def test_the_code_of_the_documentation_runs(
     without(folder("qwen3", chat=True, labels=1), tmp_path / "models" / "reward", "nothing")
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs" / "rewards.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
-    exec(block, names)
-    assert 0 < names["rewards"].item() < 1
+    found = []
+    for block in re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
+        exec(block, names)
+        found.append(np.array(names["rewards"]).tolist())
+    assert [len(rewards) for rewards in found] == [1, 2]
+    assert all(0 < reward < 1 for rewards in found for reward in rewards)

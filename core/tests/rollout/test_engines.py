@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -27,6 +30,7 @@ from hookline.testing.tiny_models import tiny_model
 from hookline_hookspecs import EvaluationRequest
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+PAGE = Path(__file__).parents[3] / "docs" / "engines.md"
 SMALL = TransformerPolicy(vocabulary=48, width=32, layers=2, heads=4, context=48)
 SPEAKER = TransformerPolicy(CharacterTokenizer().size, width=16, layers=1, heads=2, context=16)
 COUNT = Lesson("count", TextTask([("1 2 3", "4"), ("2 3", "4")], max_new_tokens=3))
@@ -236,13 +240,21 @@ def test_a_policy_that_no_engine_supports_is_an_error_that_says_what_it_lacks() 
         engine("transformers")(EngineRequest(None, module))
 
 
-def test_a_plugin_adds_an_engine_that_passes_and_that_a_worker_uses() -> None:
+def test_a_plugin_adds_an_engine_that_passes_and_that_a_worker_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.util.spec_from_file_location("custom_engine", EXAMPLES / "custom_engine.py")
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     plugins = PluginManager()
     plugins.register(example.PlainEngines(), "plain-engine")
-    check_engine(lambda request: build_engine("plain", request, plugins), request_for(SMALL))
+    # The page's plugin and its test, with the example's engine.
+    monkeypatch.setitem(sys.modules, "my_package", ModuleType("my_package"))
+    monkeypatch.setitem(sys.modules, "my_package.engine", SimpleNamespace(MyEngine=example.PlainEngine))
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    plugins.register(names["Plugin"](), "page")
+    assert type(build_engine("mine", request_for(SMALL), plugins)) is example.PlainEngine
+    names["test_it_is_a_good_engine"](SMALL)
     worker = RolloutWorker(RolloutWorkerConfig(CurriculumConfig([COUNT]), engine="plain"), plugins)
     assert type(worker.engine) is example.PlainEngine
     with pytest.raises(EngineError, match="supports a TransformerPolicy, and the policy is a MLPPolicy"):

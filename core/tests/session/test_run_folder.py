@@ -238,7 +238,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) 
     ("name", "problem"),
     [
         ("x" * 300, "xx cannot be created: File name too long"),
-        ("a\0b", r"a\\0b cannot be created: embedded null byte"),
+        ("a\0b", r"a\\0b cannot be created: .*embedded null"),
         ("file", "file cannot be created: File exists"),
     ],
     ids=["long", "NUL", "file"],

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -12,6 +9,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hookline.field_docs import field_docs
 from hookline.training.config import TrainerConfig
 from hookline.training.config_layers import NONE
 from hookline_hookspecs.redaction import redact
@@ -35,7 +33,7 @@ def run_file_text(task: str, config: TrainerConfig, settings: Mapping[str, Any])
 
 def _table(config: Any, prefix: str, left_out: tuple[str, ...] = ()) -> Iterator[str]:
     """The lines of a dataclass. Tables come last, since in TOML all lines after a heading belong to its table."""
-    docs = _field_docs(type(config))
+    docs = field_docs(type(config))
     own = [field for field in fields(config) if field.init and field.name not in left_out]
     for field in own:
         value = getattr(config, field.name)
@@ -93,19 +91,3 @@ def _default(field: Field[Any]) -> Any:
 
 def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), WIDTH)]
-
-
-def _field_docs(kind: Any) -> Mapping[str, str]:
-    """The docstring below each field of a dataclass, read from the source. Empty where there is no source."""
-    docs: dict[str, str] = {}
-    for own in reversed(kind.__mro__[:-1]):
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(own))).body
-        except (OSError, TypeError):
-            continue
-        body = tree.body if isinstance(tree, ast.ClassDef) else []
-        for field, below in itertools.pairwise(body):
-            match field, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    docs[name] = text
-    return docs

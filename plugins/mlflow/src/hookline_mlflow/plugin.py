@@ -19,6 +19,7 @@ class Options:
     tracking_uri: str | None = None
     """A server or database. By default what `MLFLOW_TRACKING_URI` says, else `mlflow.db` in the current folder."""
     experiment: str = "hookline"
+    """The MLflow experiment."""
     checkpoints: Literal["last", "all", "none"] = "last"
     """Which checkpoints become artifacts. `last` is stored when the run ends."""
 

@@ -17,6 +17,7 @@ class Options:
     """Options of the plugin."""
 
     project: str = "hookline"
+    """The trackio project."""
     space_id: str | None = None
     """A Hugging Face Space to send the run to. By default it stays on this machine."""
     server_url: str | None = None

@@ -25,7 +25,9 @@ class Options(VerifierOptions):
     """The lowest scores for PASS and for WARNING."""
 
     pass_from: Annotated[float, Limits(ge=0, le=1)] = 0.7
+    """The lowest score that is a PASS."""
     warn_from: Annotated[float, Limits(ge=0, le=1)] = 0.4
+    """The lowest score that is a WARNING. A lower one is a FAIL."""
 
 
 class CoherenceVerifier(ColumnVerifier):

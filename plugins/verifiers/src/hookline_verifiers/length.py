@@ -20,7 +20,9 @@ class Options(VerifierOptions):
     """Bounds in words, both inclusive."""
 
     min_length: Annotated[int, Limits(ge=0)] = 10
+    """The fewest words of a response."""
     max_length: Annotated[int, Limits(ge=1)] = 500
+    """The most words of a response."""
 
     def __post_init__(self) -> None:
         if self.min_length > self.max_length:

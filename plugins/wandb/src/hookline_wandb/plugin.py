@@ -19,7 +19,9 @@ class Options:
     mode: Literal["online", "offline"] = "online"
     """Send the run while it goes on, or keep it in `wandb/` in the run's folder for `wandb sync`."""
     project: str = "hookline"
+    """The wandb project."""
     entity: str | None = None
+    """The wandb entity. By default your own."""
 
 
 class Wandb:
