@@ -11,10 +11,14 @@ __all__ = ["RayPlugin"]
 
 
 class RayPlugin:
-    """Registers the source. Neither Ray nor what plays rollouts is imported before a trainer with rollouts is built."""
+    """Registers the source. What it needs is imported when a trainer builds it, and Ray when the run starts."""
 
     @hookimpl
     def register_sources(self) -> Mapping[str, Callable[[Any], Any]]:
-        from hookline_ray.source import build_ray
+        return {"ray": _build}
 
-        return {"ray": build_ray}
+
+def _build(request: Any) -> Any:
+    from hookline_ray.source import build_ray
+
+    return build_ray(request)
