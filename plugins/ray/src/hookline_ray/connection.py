@@ -5,11 +5,11 @@ A Ray that is started here has no dashboard and listens on loopback alone. It en
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -20,23 +20,29 @@ __all__ = ["connect"]
 LOCAL: Final = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a cluster of one node, which is then on loopback
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # the trainer waits for its workers
 }
 """What a Ray that is started here reads from the environment. It reads the first when it is imported."""
 
 
-def connect(cpus: float) -> None:
-    """Connect to Ray, unless this process is connected.
-
-    :param cpus: what the workers need. A Ray that is started here has as many, also on a machine with fewer.
-    """
-    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
-        return
-    connected: Future[None] = Future()
-    threading.Thread(target=_hold, args=(cpus, connected), name="hookline-ray", daemon=True).start()
-    connected.result()
+_is_own = False
+"""Whether the Ray of this process was started here."""
 
 
-def _hold(cpus: float, connected: Future[None]) -> None:
+def connect() -> bool:
+    """Connect to Ray, unless this process is connected. Returns whether that Ray was started here."""
+    global _is_own
+    if "ray" not in sys.modules or not sys.modules["ray"].is_initialized():
+        connected: Future[None] = Future()
+        is_own = not os.environ.get("RAY_ADDRESS")
+        connect = _start if is_own else _init
+        threading.Thread(target=_hold, args=(connect, connected), name="hookline-ray", daemon=True).start()
+        connected.result()
+        _is_own = is_own
+    return _is_own
+
+
+def _hold(connect: Callable[[], Any], connected: Future[None]) -> None:
     """Connect in a thread that stays.
 
     Linux ends what Ray starts together with the thread that started it. And only in the main thread does Ray replace
@@ -46,7 +52,7 @@ def _hold(cpus: float, connected: Future[None]) -> None:
         with warnings.catch_warnings():
             # JAX warns of forks, but Ray's children run another program at once.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-            _init() if os.environ.get("RAY_ADDRESS") else _start(cpus)
+            connect()
     except BaseException as error:
         connected.set_exception(error)
     else:
@@ -54,10 +60,10 @@ def _hold(cpus: float, connected: Future[None]) -> None:
         threading.Event().wait()
 
 
-def _start(cpus: float) -> None:
+def _start() -> None:
     for name, value in LOCAL.items():
         os.environ.setdefault(name, value)
-    ray = _init(address="local", num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)), include_dashboard=False)
+    ray = _init(address="local", include_dashboard=False)
     node = ray.util.get_node_ip_address()
     if node != "127.0.0.1":
         ray.shutdown()

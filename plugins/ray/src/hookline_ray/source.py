@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -20,6 +20,7 @@ class RayOptions(PoolOptions):
     """`rollout.source_options`. The amounts are those that Ray reserves for each worker."""
 
     num_cpus: Amount = 1.0
+    """Not on a Ray that the run starts by itself."""
     num_gpus: Amount = 0.0
     """With 0, a worker sees no GPU."""
     resources: dict[str, Amount] = field(default_factory=dict)
@@ -35,9 +36,10 @@ def build_ray(request: SourceRequest) -> RolloutSource:
     options = request.read_options(RayOptions)
 
     def make_pool(config: PlayerConfig) -> WorkerPool:
-        connect(options.num_cpus * request.workers)
+        is_own = connect()
         from hookline_ray.pool import RayPool  # imports Ray, which must not be before `connect`
 
-        return RayPool(config, request.workers, options)
+        # On one machine a run has as many workers as it asks for.
+        return RayPool(config, request.workers, replace(options, num_cpus=0.0) if is_own else options)
 
     return PooledSource(request, make_pool, options)
