@@ -5,6 +5,7 @@ A Ray that is started here has no dashboard and listens on loopback alone. It en
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -76,5 +77,5 @@ def _start() -> None:
 def _init(**options: Any) -> Any:
     import ray
 
-    ray.init(logging_level="error", **options)  # it warns of the thread, and that it uses tokens
+    ray.init(logging_level=logging.ERROR, **options)  # it warns of the thread, and that it uses tokens
     return ray
