@@ -223,6 +223,7 @@ def main() -> None:
         try_hookspecs_alone(Path(folder), wheels)
         try_everything(Path(folder), others, projects)
         try_environments(Path(folder), others)
+        del others["hookline-ray"]  # Ray is large, and one environment with it is enough
         for bridge in bridges:
             try_bridge(Path(folder), [*others.values(), f"{wheels[name_of(bridge)]}[test]"], bridge)
         for version in other_versions():
