@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DISTRIBUTIONS := hookspecs core plugins/metrics plugins/checkpoint plugins/evaluation plugins/status plugins/verifiers \
 	plugins/environments plugins/wandb plugins/tensorboard plugins/trackio plugins/mlflow \
+	plugins/ray \
 	bridges/lightning bridges/sb3 bridges/transformers
 EXAMPLES := examples/third_party_plugin
 

@@ -4,12 +4,13 @@
 
 Rollouts and updates take about equal time: after a trial, the passes over each rollout are set so. Then `local` and
 `ahead` take turns for a few epochs each, and each is judged by its best turn. Some rollouts wait, as for a simulator in
-another process or an engine on another device. Others compute, on a core of their own. It takes two minutes on a
-machine that has nothing else to do, and says little on one that has.
+another process or an engine on another device. Others compute, on a core of their own. Then Ray's workers, one beside
+two. It takes three minutes on a machine that has nothing else to do, and says little on one that has.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -22,10 +23,12 @@ from measuring import Table, describe_machine, format_seconds, json_option, repo
 
 from hookline import PluginManager, hookimpl
 from hookline.policies import Discrete, MLPPolicy
-from hookline.rollout import CurriculumConfig, Lesson
+from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.environments import cartpole
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
+from hookline.rollout.sources import SourceRequest
 from hookline.training import RolloutConfig, Trainer, TrainerConfig
+from hookline_ray.source import build_ray
 
 TURNS: Final = 4
 EPOCHS: Final = 10
@@ -33,6 +36,9 @@ WARM_UP: Final = 3
 """Epochs of a turn that are not counted: the first rollouts are not made ahead."""
 PROMISE: Final = 1.6
 SUBSTEPS: Final = 150
+RAY_PROMISE: Final = 1.8
+DRIVER_PROMISE: Final = 0.005
+RAY_ROLLOUTS: Final = 16
 
 
 class Waiting(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -139,6 +145,50 @@ def beside_local(source: str, kinds: Callable[[], list[str]] = lambda: list(KIND
     return table
 
 
+class Slow(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A CartPole whose steps take 5 ms."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.005)
+        return self.env.step(action)
+
+
+def ray_workers() -> Table:
+    """Rollouts of one and of two Ray workers, which take turns, without a learner."""
+    table = Table(
+        "Two Ray workers beside one, on steps of 5 ms",
+        f"at least {RAY_PROMISE} times as many rollouts; at most {DRIVER_PROMISE * 1000:g} ms of driver time for each",
+        ["workers", "rollouts a second", "times one", "CPU time of the driver, a rollout"],
+    )
+    lesson = Lesson("pole", lambda: Slow(gymnasium.make("CartPole-v1")))
+    lessons = CurriculumConfig([lesson], eval_frequency=None, micro_eval_frequency=None)
+    policy = MLPPolicy(4, Discrete(2))
+    sources = {}
+    for count in (1, 2):
+        worker = RolloutWorker(RolloutWorkerConfig(lessons, policy, num_environments=1, steps_per_rollout=64))
+        sources[count] = build_ray(SourceRequest(worker, workers=count))
+        sources[count].publish(policy.initial_weights(0), 0)
+        sources[count].next(4 * count)
+    rates, driver = dict.fromkeys(sources, 0.0), dict.fromkeys(sources, math.inf)
+    for _ in range(TURNS):
+        for count, source in sources.items():
+            source.next(2 * count)  # those that were made ahead, while it was not its turn
+            began, cpu_began = time.perf_counter(), time.process_time()
+            rollouts = len(source.next(RAY_ROLLOUTS))
+            rates[count] = max(rates[count], rollouts / (time.perf_counter() - began))
+            driver[count] = min(driver[count], (time.process_time() - cpu_began) / rollouts)
+    for count, source in sources.items():
+        source.close()
+        ratio = rates[count] / rates[1]
+        is_kept = driver[count] <= DRIVER_PROMISE and (count == 1 or ratio >= RAY_PROMISE)
+        table.add(
+            [str(count), f"{rates[count]:.1f}", f"{ratio:.2f}{'' if is_kept else ', promise not kept'}",
+             format_seconds(driver[count])],
+            workers=count, rate=rates[count], ratio=ratio, driver=driver[count],
+        )  # fmt: skip
+    return table
+
+
 if __name__ == "__main__":
     json_file = json_option(__doc__)
-    report(describe_machine("torch", "jax"), [beside_local("ahead")], json_file)
+    report(describe_machine("torch", "jax", "ray"), [beside_local("ahead"), ray_workers()], json_file)

@@ -66,6 +66,7 @@ CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
         "hookline.rollout.text",
     ),
     "hookline_evaluation": ("hookline.http.*", "hookline.training"),
+    "hookline_ray": ("hookline.rollout.errors", "hookline.rollout.sources"),
     "hookline_status": ("hookline.http.*",),
     "hookline_verifiers": ("hookline.rewards", "hookline.text_verifier"),
 }

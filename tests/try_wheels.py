@@ -223,14 +223,15 @@ def main() -> None:
     print(f"built {', '.join(wheels)}")
     bridges = [project for project in projects if project.startswith("bridges/")]
     others = {name: wheel for name, wheel in wheels.items() if name not in map(name_of, bridges)}
+    small = {name: wheel for name, wheel in others.items() if name != "hookline-ray"}  # Ray is large, and is tried once
     trials: list[Trial] = [
         lambda folder: try_everything(folder, others, projects),
         *(
-            partial(try_bridge, wheels=others, bridge=wheels[name_of(project)], project=project)
+            partial(try_bridge, wheels=small, bridge=wheels[name_of(project)], project=project)
             for project in reversed(bridges)
         ),
         lambda folder: try_environments(folder, others),
-        *(partial(try_other_version, wheels=others, version=version) for version in other_versions()),
+        *(partial(try_other_version, wheels=small, version=version) for version in other_versions()),
         lambda folder: try_hookspecs_alone(folder, wheels),
     ]
     with (

@@ -29,7 +29,7 @@ from hookline_hookspecs.sinks import Run
 
 __all__ = ["REPORTS", "check_plugin", "sample_arguments"]
 
-FRAMEWORKS: Final = ("torch", "jax", "mlx", "wandb", "tensorflow", "tensorboard", "trackio", "mlflow")
+FRAMEWORKS: Final = ("torch", "jax", "mlx", "wandb", "tensorflow", "tensorboard", "trackio", "mlflow", "ray")
 
 REPORTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "pre_training": {"total_epochs": 2, "total_steps": 8, "start_epoch": 0, "start_step": 0},

@@ -1,5 +1,6 @@
 """Where a trainer's rollouts come from: `RolloutSource`, our own sources, and the parts that others are made of."""
 
+from hookline.rollout.sources.outcome import Outcome
 from hookline.rollout.sources.pool import (
     Began,
     Failed,
@@ -24,6 +25,7 @@ __all__ = [
     "Failed",
     "Finished",
     "Lost",
+    "Outcome",
     "Played",
     "Player",
     "PlayerConfig",

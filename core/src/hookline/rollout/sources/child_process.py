@@ -13,17 +13,16 @@ import pickle
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
 from hookline.rollout.errors import RolloutError
+from hookline.rollout.sources.outcome import Outcome
 from hookline.rollout.sources.pool import Player
 from hookline_hookspecs.errors import describe_error
 from hookline_hookspecs.logs import hide_secrets_in_tracebacks
-from hookline_hookspecs.redaction import redact_text
 
 __all__ = ["main"]
 
@@ -81,16 +80,17 @@ def serve(connection: Connection) -> None:
 
 
 def _answer(connection: Connection, call: Callable[[], Any]) -> None:
-    """Send what a call returns, or the text and the traceback of its error, which the parent raises again."""
-    try:
-        result = call()
+    """Send the outcome of a call."""
+
+    def pickled() -> bytes:
+        result = Outcome(call())
         try:
-            message = pickle.dumps((None, result), protocol=5)
+            return pickle.dumps(result, protocol=5)
         except Exception as error:
             raise RolloutError(f"the result cannot be sent to the trainer: {describe_error(error)}") from error
-    except Exception as error:
-        message = pickle.dumps((describe_error(error), redact_text(traceback.format_exc())))
-    connection.send_bytes(message)
+
+    outcome = Outcome.of(pickled)
+    connection.send_bytes(outcome.result if outcome.error is None else pickle.dumps(outcome))
 
 
 if __name__ == "__main__":

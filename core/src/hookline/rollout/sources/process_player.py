@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from typing import Any, Final
 
 from hookline.extras import require
-from hookline.rollout.errors import RolloutError
+from hookline.rollout.sources.outcome import Outcome
 from hookline.rollout.sources.pool import Played, Player, WorkerLostError
 from hookline.rollout.sources.thread_pool import ThreadPool
 
@@ -100,15 +100,11 @@ class ProcessPlayer:
         except (EOFError, OSError) as error:
             raise WorkerLostError(self._end()) from error
         try:
-            error_text, answer = pickle.loads(data)
+            outcome: Outcome = pickle.loads(data)
         except Exception as error:
             self.kill()
             raise WorkerLostError(f"it sent {len(data)} bytes that are not a message: {error}") from error
-        if error_text is not None:
-            failure = RolloutError(f"rollout worker {self._index}: {error_text}")
-            failure.add_note(f"in the worker process:\n{answer}")
-            raise failure
-        return answer
+        return outcome.unwrap(self._index)
 
     def kill(self) -> None:
         """Kill the child and its own children."""
