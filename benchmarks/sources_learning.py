@@ -3,9 +3,9 @@
     python benchmarks/sources_learning.py [--tasks cartpole arithmetic] [--seeds 300-302] [--results FILE]
 
 The tasks are those of `hookline train`, with their own settings. The rollouts of a run are as stale as its row allows:
-`prefetch` is as many epochs. CartPole holds if it is solved within its 80 epochs: the last 100 episodes of training have
-a mean return of 475. Arithmetic holds if the policy solves 0.8 of 1024 held-out sums in the end. No run sees them. The
-settings were not tuned on these seeds. The page is written anew after each run.
+`prefetch` is as many epochs. CartPole holds if it is solved within its 80 epochs: the last 100 episodes of training
+have a mean return of 475. Arithmetic holds if the policy solves 0.8 of 1024 held-out sums in the end. No run sees them.
+The settings were not tuned on these seeds. The page is written anew after each run.
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ def page(rows: Sequence[Sequence[str]]) -> str:
         "# Learning from stale rollouts, seed by seed",
         "",
         f"Written by `benchmarks/sources_learning.py` on {time.strftime('%Y-%m-%d')}: {machine}.",
-        "Staleness is the limit, and `prefetch` so many epochs that it is reached. Outcome is the mean return of the last",
-        f"100 episodes of training, or the greedy exact match on {PROBLEMS} held-out two-digit sums. CartPole holds with 475",
-        f"within 80 epochs, arithmetic with {PROMISED_SHARE} after 150. Seconds depend on what else the machine does.",
+        "Staleness is the limit, and `prefetch` so many epochs that it is reached. Outcome is the mean return of the",
+        f"last 100 episodes of training, or the greedy exact match on {PROBLEMS} held-out two-digit sums. CartPole",
+        f"holds with 475 within 80 epochs, arithmetic with {PROMISED_SHARE} after 150. Seconds depend on the machine's",
+        "load.",
         "",
         *(f"| {' | '.join(cells)} |" for cells in (COLUMNS, ["---:"] * len(COLUMNS), *rows)),
         "",
