@@ -36,10 +36,10 @@ SUBSTEPS: Final = 150
 
 
 class Waiting(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A CartPole whose steps take a millisecond, in which this process does nothing."""
+    """A CartPole whose steps take five milliseconds, in which this process does nothing."""
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.001)
+        time.sleep(0.005)
         return self.env.step(action)
 
 
@@ -63,7 +63,7 @@ class Kind:
     """What each gradient step waits for, beside its own computation."""
 
 
-SMALL: Final = RolloutConfig(num_environments=4, steps_per_rollout=64, minibatches=4, update_epochs=1)
+SMALL: Final = RolloutConfig(num_environments=4, steps_per_rollout=32, minibatches=4, update_epochs=1)
 KINDS: Final = {
     "both wait": Kind(lambda: Waiting(gymnasium.make("CartPole-v1")), SMALL, step_seconds=0.02),
     "rollouts wait, updates compute": Kind(lambda: Waiting(gymnasium.make("CartPole-v1")), SMALL),
