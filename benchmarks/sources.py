@@ -36,10 +36,10 @@ SUBSTEPS: Final = 150
 
 
 class Waiting(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A CartPole whose steps take five milliseconds, in which this process does nothing."""
+    """A CartPole whose steps take 20 ms, in which this process does nothing."""
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.005)
+        time.sleep(0.02)
         return self.env.step(action)
 
 
@@ -63,9 +63,9 @@ class Kind:
     """What each gradient step waits for, beside its own computation."""
 
 
-SMALL: Final = RolloutConfig(num_environments=4, steps_per_rollout=32, minibatches=4, update_epochs=1)
+SMALL: Final = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=4, update_epochs=1)
 KINDS: Final = {
-    "both wait": Kind(lambda: Waiting(gymnasium.make("CartPole-v1")), SMALL, step_seconds=0.02),
+    "both wait": Kind(lambda: Waiting(gymnasium.make("CartPole-v1")), SMALL, step_seconds=0.08),
     "rollouts wait, updates compute": Kind(lambda: Waiting(gymnasium.make("CartPole-v1")), SMALL),
     "both compute": Kind(
         HEAVY, RolloutConfig(num_environments=256, steps_per_rollout=64, minibatches=8, update_epochs=1)
