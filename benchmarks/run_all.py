@@ -25,6 +25,8 @@ SCRIPTS: Final = (
     "metrics",
     "status",
     "bridges",
+    "sources",
+    "scaling",
     "ppo",
 )
 MACHINE: Final = ("processor", "cores", "system", "python")

@@ -390,6 +390,13 @@ from hookline_hookspecs import VerificationReport, VerificationResult
 class Plugin:
     def __init__(self):
         self.seen = self.versions = 0
+        self.turns = {}
+
+    @hookimpl
+    def on_turn_end(self, context, episode, turn):
+        assert turn is episode.turns[-1]
+        name = f"mine/turns/{context.lesson_id}/{turn.role}/{context.metadata['worker_index']}"
+        self.turns[name] = self.turns.get(name, 0) + 1
 
     @hookimpl
     def on_weights_updated(self, context):
@@ -402,7 +409,8 @@ class Plugin:
 
     @hookimpl
     def collect_metrics(self):
-        return {"mine/seen": float(self.seen), "mine/versions": float(self.versions), "mine/process": float(os.getpid())}
+        counts = {"mine/seen": float(self.seen), "mine/versions": float(self.versions)}
+        return {**counts, **self.turns, "mine/process": float(os.getpid())}
 
     @hookimpl(scope="driver")
     def on_worker_start(self):
@@ -432,9 +440,12 @@ def test_rewards_and_plugins_run_where_rollouts_are_made_and_their_numbers_come_
     assert rollout.stats["acceptance_rate"] == 0.5
     assert rollout.episodes[1].metadata["verification_details"]["even"]["score"] == 1.0
     latest = worker.tracker.latest
-    assert latest["worker/0/mine/seen"] == latest["mine/seen"] >= 8
+    assert latest["worker/0/mine/seen"] >= 8
+    assert "mine/seen" not in latest, "the plugin has numbers of its own in the trainer"
     assert latest["worker/0/rewards/acceptance_rate"] == latest["rewards/acceptance_rate"] == 0.5
-    assert (latest["mine/process"] == os.getpid()) == (name == "ahead")
+    assert (latest["worker/0/mine/process"] == os.getpid()) == (name == "ahead")
+    # Each response is a turn of its own, and the lesson is the task's.
+    assert latest["worker/0/mine/turns/addition-1/assistant/0"] == latest["worker/0/mine/seen"]
     assert set(state["player"]) == {"min_reward", "verification"}
     # Each number is sent when it has changed.
     told = [entry.metrics for entry in worker.tracker.entries if "worker/0/mine/seen" in entry.metrics]
@@ -442,31 +453,46 @@ def test_rewards_and_plugins_run_where_rollouts_are_made_and_their_numbers_come_
     assert ["worker/0/mine/process" in own for own in told] == [True, False]
 
 
-def test_a_plugin_that_workers_cannot_find_is_an_error(hookline_manager: PluginManager) -> None:
-    class Verifier:
-        @hookimpl
-        def verify_episodes(self, batch: Any) -> dict[str, Any]:
-            return {}
+class Verifier:
+    @hookimpl
+    def verify_episodes(self, batch: Any) -> dict[str, Any]:
+        return {}
 
+
+class Guard:
+    """Ends conversations, so a run without it would be another one."""
+
+    @hookimpl
+    def on_turn_end(self, episode: Any) -> None:
+        episode.metadata["stop_reason"] = "enough"
+
+
+@pytest.mark.parametrize(("plugin", "event"), [(Verifier, "verify_episodes"), (Guard, "on_turn_end")])
+def test_a_plugin_that_workers_cannot_find_is_an_error(
+    hookline_manager: PluginManager, plugin: type, event: str
+) -> None:
     worker = text_worker(hookline_manager)
     source = named("processes")(SourceRequest(worker, REWARDS))
-    hookline_manager.register(Verifier(), "by-hand")
+    hookline_manager.register(plugin(), "by-hand")
     with pytest.raises(
         RolloutError,
-        match="plugin 'by-hand' implements verify_episodes, but it was registered by hand, and rollout work",
+        match=f"plugin 'by-hand' implements {event}, but it was registered by hand, and rollout workers find",
     ):
         source.publish(worker.policy.initial_weights(0), 0)
 
 
-class Slow(gymnasium.Wrapper):
-    """A CartPole that hangs once, if a file says so."""
+def make_slow() -> Any:
+    """A CartPole that hangs once, if a file says so. Made inside of a function, it is pickled by value."""
 
-    def step(self, action: Any) -> Any:
-        marker = Path(os.environ["HANG_MARKER"])
-        if marker.exists():
-            marker.unlink()
-            time.sleep(600)
-        return self.env.step(action)
+    class Slow(gymnasium.Wrapper):
+        def step(self, action: Any) -> Any:
+            marker = Path(os.environ["HANG_MARKER"])
+            if marker.exists():
+                marker.unlink()
+                time.sleep(600)
+            return self.env.step(action)
+
+    return lambda: Slow(gymnasium.make("CartPole-v1"))
 
 
 def test_a_worker_that_hangs_is_replaced_and_its_rollout_is_played_again(
@@ -488,8 +514,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_rollout_is_played_again(
     (tmp_path / "marker").touch()
     listener = Listener()
     hookline_manager.register(listener)
-    slow = type("Slow", (gymnasium.Wrapper,), {"step": Slow.step})  # pickled by value
-    worker = cartpole(hookline_manager, lesson=Lesson("cartpole", lambda: slow(gymnasium.make("CartPole-v1"))))
+    worker = cartpole(hookline_manager, lesson=Lesson("cartpole", make_slow()))
     source = named("processes")(SourceRequest(worker, max_staleness=0, options={"deadline_seconds": 20}))
     try:
         source.publish(weights_of(worker), 0)

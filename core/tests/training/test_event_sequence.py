@@ -91,8 +91,8 @@ def test_a_run_of_rollouts_emits_these_events(playing: Callable[..., Trainer], h
     trainer.train()
     assert [written(event) for event in hookline_events.events] == [
         "register_environments",
-        "register_losses",
         "register_sources",
+        "register_losses",
         "on_new_training_run epoch=0 step=0",
         "restore_training_run epoch=0 step=0",
         "pre_training total_epochs=2 total_steps=4 start_epoch=0 start_step=0",

@@ -97,3 +97,30 @@ def test_a_run_goes_on_without_the_plugins_that_are_faulty(
     assert "1 epochs, 8 gradient steps" in capsys.readouterr().out
     for name in FAULTY:
         assert f"plugin {name!r} (faulty-{name} 2.1) " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--source", "aheda"], "rollout.source: there is no source 'aheda' (did you mean 'ahead'?)"),
+        (["--source", "ahead", "--workers", "2"], "the source 'ahead' has one thread in each rank: use rollout.source"),
+        (["--workers", "2"], "rollout.workers is 2, but the source 'local' makes rollouts in the trainer's thread"),
+        (["--source", "processes", "--workers", "0"], "rollout.workers: must be at least 1, got 0"),
+    ],
+)
+def test_a_source_that_cannot_be_is_refused_by_the_command(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "cartpole", "--run-dir", str(tmp_path / "run"), *arguments])
+    assert caught.value.code == 1
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_source_and_workers_are_short_for_fields_of_the_config(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "cartpole", "--source", "processes", "--workers", "3", "--show-config"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert 'source = "processes"' in shown
+    assert "workers = 3" in shown

@@ -115,7 +115,9 @@ class PooledSource:
         rollout: Rollout = played.result
         self._player_state = played.state
         by_worker = {f"worker/{finished.worker}/{name}": value for name, value in played.numbers.items()}
-        self._worker.tracker.log({**played.numbers, **by_worker}, step=self._worker.step)
+        # The same plugins have numbers of their own in the trainer. Only rewards are made nowhere but in workers.
+        rewards = {name: value for name, value in played.numbers.items() if name.startswith("rewards/")}
+        self._worker.tracker.log({**rewards, **by_worker}, step=self._worker.step)
         if self._version - rollout.weights_version <= self._request.max_staleness:
             return rollout
         self._dropped += 1

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PlayerConfig", "PooledPlayer"]
 
-NEEDED_EVENTS: Final = ("register_environments", "register_engines", "score_episodes", "verify_episodes")
-"""Events by which a plugin changes rollouts."""
+NEEDED_EVENTS: Final = (
+    "register_environments",
+    "register_engines",
+    "on_turn_end",
+    "score_episodes",
+    "verify_episodes",
+)
+"""Events by which a plugin changes rollouts. An implementation of `on_turn_end` may end a conversation."""
 
 
 @dataclass(frozen=True)
