@@ -17,10 +17,12 @@ pytest.importorskip("torch")
 pytest.importorskip("jax")
 
 TASKS = Path(__file__).with_name("huggingface_tasks.py")
+GAME = f"{Path(__file__).parents[1] / 'examples' / 'guess_the_number.py'}:game"
+"""Conversations of several turns, after a warm start."""
 ENGINES = ("transformers", "transformers_lora_bf16", "jax_lora", "jax_bf16")
-EPOCHS = {"cartpole": 12, "arithmetic": 20, **{f"{TASKS}:{engine}": 20 for engine in ENGINES}}
+EPOCHS = {"cartpole": 12, "arithmetic": 20, GAME: 6, **{f"{TASKS}:{engine}": 20 for engine in ENGINES}}
 
-KILLS = {"cartpole": (-1, 5), "arithmetic": (8, 17), **{f"{TASKS}:{engine}": (4,) for engine in ENGINES}}
+KILLS = {"cartpole": (-1, 5), "arithmetic": (8, 17), GAME: (3,), **{f"{TASKS}:{engine}": (4,) for engine in ENGINES}}
 """The checkpoint after which each life ends; -1 for a life that ends before there is any. `arithmetic` is killed once
 within its warm start, and once in the phase after it."""
 
