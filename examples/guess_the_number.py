@@ -58,10 +58,10 @@ def random_game(rng: np.random.Generator) -> list[Turn]:
 
 
 @task(
-    epochs=100,
+    epochs=60,
     losses={"grpo": {}},
     optimizer=OptimizerConfig("adam", learning_rate=1e-3, schedule="constant", max_grad_norm=1.0),
-    rollout=RolloutConfig(num_environments=32, samples_per_prompt=16, minibatches=2, update_epochs=1),
+    rollout=RolloutConfig(num_environments=32, samples_per_prompt=16, minibatches=8, update_epochs=1),
 )
 def game(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     """A warm start on random games until a third is won, then GRPO."""
