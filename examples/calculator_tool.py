@@ -13,8 +13,8 @@ its own answers stay wrong. GRPO finds out that calling the calculator pays.
 import re
 import sys
 import zlib
-from collections.abc import Mapping
 
+import jax
 import numpy as np
 
 import hookline
@@ -98,22 +98,13 @@ def calculator(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     return Trainer(config, plugins=plugins, worker=worker, warm_start=warm_start)
 
 
-def scores(trainer: Trainer, n_examples: int = 256) -> Mapping[str, float]:
+def scores(worker: RolloutWorker, n_examples: int = 512) -> dict[str, float]:
     """How many held-out problems are solved, and in how many the calculator is called; sampled as in training."""
-    request = EvaluationRequest(n_examples=n_examples, greedy=False)
-    import jax
-
-    (episodes,) = trainer.worker.play(request, jax.random.key(1)).values()
-    return {
-        "solved": sum(episode.reward or 0.0 for episode in episodes) / n_examples,
-        "called": sum(any(turn.role == "tool" for turn in episode.turns) for episode in episodes) / n_examples,
-    }
-
-
-def main(seed: int) -> None:
-    trainer = hookline.train(calculator, seed=seed)
-    print(scores(trainer))
+    (episodes,) = worker.play(EvaluationRequest(n_examples=n_examples, greedy=False), jax.random.key(1)).values()
+    called = sum(any(turn.role == "tool" for turn in episode.turns) for episode in episodes)
+    return {"solved": sum(episode.reward or 0.0 for episode in episodes) / n_examples, "called": called / n_examples}
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    trainer = hookline.train(calculator, seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    print(scores(trainer.worker))

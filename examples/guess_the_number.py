@@ -12,6 +12,7 @@ better. docs/environments.md explains environments like this one.
 
 import sys
 
+import jax
 import numpy as np
 
 import hookline
@@ -23,7 +24,7 @@ from hookline.training import OptimizerConfig, RolloutConfig, Trainer, TrainerCo
 from hookline.training.rollout_loop import worker_options
 from hookline.training.text_examples import conversation
 from hookline.training.warm_start import WarmStart
-from hookline_hookspecs import Turn
+from hookline_hookspecs import EvaluationRequest, Turn
 
 NUMBERS = "123456789abcdef"  # in this order as characters too
 TOKENIZER = CharacterTokenizer(NUMBERS + "<>?")
@@ -57,10 +58,10 @@ def random_game(rng: np.random.Generator) -> list[Turn]:
 
 
 @task(
-    epochs=100,
+    epochs=60,
     losses={"grpo": {}},
     optimizer=OptimizerConfig("adam", learning_rate=1e-3, schedule="constant", max_grad_norm=1.0),
-    rollout=RolloutConfig(num_environments=32, samples_per_prompt=16, minibatches=2, update_epochs=1),
+    rollout=RolloutConfig(num_environments=32, samples_per_prompt=16, minibatches=8, update_epochs=1),
 )
 def game(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     """A warm start on random games until a third is won, then GRPO."""
@@ -84,11 +85,12 @@ def game(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     return Trainer(config, plugins=plugins, worker=worker, warm_start=warm_start)
 
 
-def main(seed: int) -> None:
-    trainer = hookline.train(game, seed=seed)
-    scores = trainer.worker.evaluate(n_examples=512, greedy=False)
-    print(f"won {scores['eval/game/success_rate']:.0%} of 512 games")
+def scores(worker: RolloutWorker, n_examples: int = 512) -> dict[str, float]:
+    """How many new games are won; sampled as in training."""
+    (episodes,) = worker.play(EvaluationRequest(n_examples=n_examples, greedy=False), jax.random.key(1)).values()
+    return {"won": sum(episode.reward or 0.0 for episode in episodes) / n_examples}
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    trainer = hookline.train(game, seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    print(scores(trainer.worker))

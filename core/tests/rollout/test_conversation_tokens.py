@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("transformers")
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import CHAT_TEMPLATE, tiny_tokenizer
 
 from hookline.policies import PolicyError
 from hookline.policies.huggingface_tokenizer import HuggingFaceTokenizer
@@ -22,6 +21,7 @@ from hookline.rollout import Lesson, SamplingConfig
 from hookline.rollout.engines import Generated
 from hookline.rollout.runners.text_runner import TextRunner
 from hookline.rollout.text import CharacterTokenizer, Limits, TextProblem
+from hookline.testing.tiny_models import CHAT_TEMPLATE, tiny_tokenizer
 from hookline_hookspecs import Episode, Turn
 
 LINES = (

@@ -561,6 +561,25 @@ def test_with_the_jax_engine_a_rollout_is_the_same_when_it_is_made_again() -> No
     assert len({tuple(tokens) for tokens in one}) > 1
 
 
+def test_conversations_unlock_and_graduate_lessons_as_single_responses_do(
+    hookline_manager: PluginManager, hookline_events: Any
+) -> None:
+    engine = Script(count_up)
+    hookline_manager.register(SimpleNamespace(register_engines=hookimpl(lambda: {"script": lambda request: engine})))
+    lessons = [
+        Lesson("first", Asks(), plateau_window=2),
+        Lesson("second", Asks(), plateau_window=2, dependencies={"first": 0.5}),
+    ]
+    curriculum = CurriculumConfig(lessons, eval_frequency=3, eval_n_examples=4, micro_eval_frequency=None)
+    config = RolloutWorkerConfig(curriculum, policy=POLICY, tokenizer=TOKENIZER, engine="script", num_environments=3)
+    worker = RolloutWorker(config, hookline_manager)
+    worker.run(steps=100)
+    changes = [dict(event.arguments["changes"]) for event in hookline_events.of("on_curriculum_update")]
+    assert changes[0] == {"second": "unlocked"}
+    assert {name for change in changes for name, what in change.items() if what == "graduated"} == {"first", "second"}
+    assert worker.is_complete
+
+
 def test_an_environment_is_closed_with_its_worker_and_an_error_says_where() -> None:
     class Closed(Asks):
         def close(self) -> None:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from hookline import PluginManager, hookimpl
 from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
-from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
-from hookline.rollout.text import arithmetic_lessons
+from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
+from hookline.rollout.text import CharacterTokenizer, Conversation, Limits, TextProblem
 from hookline.testing import EventRecorder
 from hookline.training import RolloutConfig, SupervisedConfig, Trainer, TrainerConfig
 from hookline.training.errors import ReferencePolicyError, TrainingError
@@ -71,12 +71,23 @@ def own_module(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any
     return control(epochs, plugins, seed, OwnAgent(), **fields)
 
 
-def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
-    from hookline.rollout.text import CharacterTokenizer
+class Growing:
+    """A conversation of one or two turns: the second number should be larger than the first."""
 
+    limits = Limits(max_turns=2, max_new_tokens=3)
+
+    def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> TextProblem:
+        return TextProblem(f"{rng.integers(10)}=")
+
+    def converse(self, problem: TextProblem) -> Conversation:
+        first = yield problem.prompt
+        return float(bool(first) and (yield "+=") > first)
+
+
+def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
     tokenizer = CharacterTokenizer("0123456789+=")
-    policy = TransformerPolicy(tokenizer.size, width=16, layers=1, heads=2, context=16)
-    lessons = arithmetic_lessons("addition-1", max_new_tokens=3)
+    policy = TransformerPolicy(tokenizer.size, width=16, layers=1, heads=2, context=24)
+    lessons = [Lesson("growing", Growing())]
     worker = RolloutWorker(
         RolloutWorkerConfig(
             CurriculumConfig(lessons, micro_eval_frequency=None, eval_frequency=None),

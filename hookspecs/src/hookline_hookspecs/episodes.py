@@ -80,6 +80,13 @@ class Episode:
             self.prompt += turn.text
         self.turns = (*self.turns, turn)
 
+    @property
+    def ending(self) -> str:
+        """Why the conversation ended, to show to people. Empty if its environment ended it as it should."""
+        if "failure" in self.metadata:
+            return f"failed: the environment {self.metadata['failure']}"
+        return f"stopped: {self.metadata['stop_reason']}" if "stop_reason" in self.metadata else ""
+
 
 @dataclass
 class EpisodeBatch:

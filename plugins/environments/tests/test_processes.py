@@ -253,7 +253,7 @@ def test_a_rollout_survives_its_environments_process(worker_for: Callable[..., A
     assert rollout.stats["failed"] == 0
     assert all(episode.metadata["stop_reason"] == "max_turns" for episode in rollout.episodes)
     assert [episode.reward for episode in rollout.episodes] == pytest.approx([0.1] * 3)
-    environment = worker._runners["l"]._environment
+    environment = worker._player._runners["l"]._environment
     problems = iter(range(100))
 
     def draw(*args: Any, **kwargs: Any) -> TextProblem:

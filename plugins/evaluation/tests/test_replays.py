@@ -107,6 +107,19 @@ def test_of_a_conversation_all_turns_are_kept_and_the_tokens_that_the_policy_sam
     assert places == sorted(places)
 
 
+def test_a_conversation_that_was_stopped_or_failed_says_why() -> None:
+    turns = [Turn("user", "ab"), Turn("assistant", "c"), Turn("user", "<b>d</b>")]
+    stopped = page_of(Episode(turns=turns, reward=0.0, metadata={"stop_reason": "max_turns"})).text
+    assert "user<b>d</b>stopped: max_turns" in stopped
+    failure = "raised ValueError: <no>"
+    failed = page_of(
+        Episode(turns=turns, metadata={"stop_reason": "max_turns", "failure": failure}),
+        Episode(metadata={"failure": failure}),
+    ).text
+    assert failed.count(f"failed: the environment {failure}") == 3, "in both, and in the list for the one without turns"
+    assert "None steps" not in failed
+
+
 def test_a_control_episode_keeps_what_happened() -> None:
     episode = Episode(
         reward=2.0,

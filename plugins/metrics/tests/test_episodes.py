@@ -1,5 +1,7 @@
 import json
+import re
 from collections.abc import Callable
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from hookline_hookspecs import (
 from hookline_hookspecs.redaction import remember_secrets
 from hookline_metrics.episodes import EPISODES, MAX_CHARACTERS, EpisodeLog, read_episodes
 from hookline_metrics.failures import FAILURES, read_failures
+from hookline_metrics.report.transcripts import transcripts
 
 Begin = Callable[..., tuple[PluginManager, TrainerState]]
 
@@ -69,6 +72,18 @@ def test_episodes_of_a_rollout_are_written_with_their_conversation_and_reward(be
     assert (first["reference"], first["reward"], first["lesson"], first["step"]) == ("2", 1.0, "sums", 7)
     assert newest["turns"] == [{"role": "user", "text": "2+2="}, {"role": "assistant", "text": "5"}]
     assert (first["epoch"], first["accepted"], first["verdicts"]) == (2, None, {})
+
+
+def test_a_conversation_that_was_stopped_or_failed_says_why_in_the_file_and_on_the_page(tmp_path: Path) -> None:
+    turns = (Turn("user", "Guess."), Turn("assistant", "5"), Turn("tool", "<less>"))
+    failed = Episode(turns=turns, metadata={"failure": "raised ValueError: <no>"})
+    written(Episode(turns=turns, reward=0.0, metadata={"stop_reason": "max_turns"}), failed, folder=tmp_path)
+    endings = ["failed: the environment raised ValueError: <no>", "stopped: max_turns"]
+    assert [own["ending"] for own in read_episodes(tmp_path)] == endings
+    for page, ending in zip(transcripts(tmp_path), endings, strict=True):
+        said = [unescape(own) for own in re.findall(r"<h3>(\w+)</h3><pre>(.*?)</pre>", page) for own in own]
+        assert said == ["user", "Guess.", "assistant", "5", "tool", "<less>"]
+        assert f">{escape(ending)}</p>" in page
 
 
 class Verifier:

@@ -12,10 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from hookline.extras import require
 from hookline.policies import Discrete, MLPPolicy
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.sources import RolloutSource, SourceFactory, SourceRequest
@@ -212,16 +212,20 @@ class _Listener:
 
 
 class Broken:
-    """A Gymnasium environment that fails at its first step."""
+    """An environment with Gymnasium's methods that fails at its first step."""
+
+    @dataclass(frozen=True)
+    class Discrete:
+        """A space. The worker knows Gymnasium's spaces by their names."""
+
+        n: int
+        start: int = 0
 
     render_mode = None
+    observation_space, action_space = Discrete(4), Discrete(2)
 
-    def __init__(self) -> None:
-        spaces = require("gymnasium", "check_source").spaces
-        self.observation_space, self.action_space = spaces.Box(-1, 1, (4,)), spaces.Discrete(2)
-
-    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
-        return require("numpy", "check_source").zeros(4), {}
+    def reset(self, **_: Any) -> tuple[int, dict[str, Any]]:
+        return 0, {}
 
     def step(self, _: Any) -> None:
         raise OSError("the floor is wet")

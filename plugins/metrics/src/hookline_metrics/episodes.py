@@ -4,13 +4,14 @@ A line is an episode, the newest last:
 
     {"step": 12, "epoch": 0, "time": 1767225600.25, "lesson": "sums",
      "turns": [{"role": "user", "text": "1+1="}, {"role": "assistant", "text": "2"}],
-     "reference": "2", "reward": 1.0, "accepted": true, "reason": "",
+     "reference": "2", "reward": 1.0, "ending": "", "accepted": true, "reason": "",
      "verdicts": {"length": {"result": "pass", "score": 1.0, "message": "..."}}}
 
 They are a sample: up to 4 episodes of a rollout, spread evenly, and of each lesson one rollout in 2 seconds. The
 file has the newest ones (option `episodes`) without secrets, and is replaced atomically. Long texts are cut in the
 middle: an episode has about 16,000 characters at most. `accepted` is null and `verdicts` is empty in a run without a
-reward processor. An episode of a control environment has no text and is left out.
+reward processor. `ending` says why a conversation ended, if not by its environment: a limit, a plugin or a failure. An
+episode of a control environment has no text and is left out.
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ def _record(sample: Held) -> dict[str, Any]:
         "turns": _turns(episode),
         "reference": None if episode.reference is None else _cut(str(episode.reference), MAX_CHARACTERS),
         "reward": _number(metadata.get("reward", episode.reward)),
+        "ending": _cut(episode.ending, MAX_MESSAGE),
         "accepted": None if accepted is None else bool(accepted),
         "reason": _cut(str(metadata.get("rejection_reason") or ""), MAX_MESSAGE),
         "verdicts": dict(_verdicts(metadata.get("verification_details"))),

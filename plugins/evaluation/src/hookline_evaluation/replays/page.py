@@ -59,8 +59,10 @@ def _list(records: Sequence[Mapping[str, Any]]) -> str:
     for number, record in enumerate(records, 1):
         if "response" in record:
             summary = f"{_shortened(str(record['prompt']))} → {_shortened(str(record['response']))}"
+        elif "length" in record:
+            summary = f"{record['length']} steps"
         else:
-            summary = f"{record.get('length')} steps"
+            summary = str(record.get("ending", ""))
         rows.append(
             f"<tr><td><a href='#e{number}'>{number}</a></td><td>{escape(str(record['lesson']))}</td>"
             f"<td class='number'>{_number(record.get('reward'))}</td><td>{_badge(record)}</td>"
@@ -76,6 +78,8 @@ def _episode(number: int, record: Mapping[str, Any]) -> str:
     ]
     if "response" in record:
         parts += _text_parts(record)
+    if "ending" in record:
+        parts.append(f"<p class='label'>{escape(str(record['ending']))}</p>")
     if "observations" in record:
         parts += _control_parts(record)
     if "frames" in record:

@@ -3,6 +3,7 @@
 lesson, reward              of every episode
 prompt, response, reference of a text episode: the text before the first response, the last response, the answer
 turns                       [{"role", "text"}], the whole conversation if it has more than a prompt and a response
+ending                      why a conversation ended, if its environment did not end it as it should
 group                       the number of the problem, shared by its samples
 tokens                      [{"text", "logprob"}], one for each token that the policy sampled
 verdict                     {"accepted", "reason", "result", "score", "message", "details"}, the result of verification
@@ -37,7 +38,16 @@ VERDICT: Final = {
 ARRAYS: Final = {"observations": "obs", "actions": "actions", "rewards": "rewards"}
 """Keys of a record that have numbers only, and the episode's arrays that they come from."""
 
-NOT_KEPT: Final = ("token_texts", "environment_name", "length", "truncated", "reward", *VERDICT.values())
+NOT_KEPT: Final = (
+    "token_texts",
+    "environment_name",
+    "length",
+    "truncated",
+    "reward",
+    "stop_reason",
+    "failure",
+    *VERDICT.values(),
+)
 """Metadata that has its own key in a record, or is too large."""
 
 
@@ -52,6 +62,8 @@ def episode_record(lesson_id: str, episode: Episode) -> dict[str, Any]:
             record["group"] = episode.group
         if len(episode.turns) > 2:
             record["turns"] = [{"role": turn.role, "text": turn.text} for turn in episode.turns]
+    if episode.ending:
+        record["ending"] = episode.ending
     verdict = {name: plain(metadata[key]) for name, key in VERDICT.items() if key in metadata}
     if verdict:
         record["verdict"] = verdict

@@ -26,7 +26,7 @@ def transcripts(folder: Path) -> Iterator[str]:
         digest = hashlib.blake2s(json.dumps(record).encode(), digest_size=8).hexdigest()
         yield (
             f'<details class="wide episode" id="episode-{digest}"><summary>{_summary(record)}</summary>'
-            f"{''.join(_turns(record))}{_reference(record)}{_verdicts(record)}</details>"
+            f"{''.join(_turns(record))}{_ending(record)}{_reference(record)}{_verdicts(record)}</details>"
         )
 
 
@@ -49,6 +49,11 @@ def _turns(record: Mapping[str, Any]) -> Iterator[str]:
         role = _text(turn.get("role"))
         style = "turn own" if role == "assistant" else "turn"
         yield f'<div class="{style}"><h3>{role}</h3><pre>{_text(turn.get("text"))}</pre></div>'
+
+
+def _ending(record: Mapping[str, Any]) -> str:
+    ending = _text(record.get("ending"))
+    return f'<p class="{"bad" if ending.startswith("failed") else ""}">{ending}</p>' if ending else ""
 
 
 def _reference(record: Mapping[str, Any]) -> str:
