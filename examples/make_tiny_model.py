@@ -50,7 +50,7 @@ def main() -> None:
     folder = Path(arguments[0]) if arguments else Path(__file__).parent / "tiny-qwen3"
     own_text = Path(__file__).read_text(encoding="utf-8")
     tiny_tokenizer(folder, [own_text], vocabulary=320, pad=END, end=END, special=(), single_digits=True)
-    tiny_model(folder, "qwen3", seed=int(arguments[1]) if arguments[1:] else 0, spread=1.0, **SIZES)
+    tiny_model(folder, "qwen3", seed=int(arguments[1]) if arguments[1:] else 0, spread=3.0, **SIZES)
     write_sums(folder / "sums.jsonl", "training", 8192)
     write_sums(folder / "held_out_sums.jsonl", "held_out", 256)
     print(f"made {folder}")
