@@ -43,6 +43,16 @@ CLAIMED = {
         2,
     ): "core/tests/rollout/test_engines.py::test_a_plugin_adds_an_engine_that_passes_and_that_a_worker_uses",
     (
+        "docs/environments.md",
+        "python",
+        4,
+    ): "tests/test_environments_page.py::test_the_game_is_played_and_the_plugin_ends_a_conversation",
+    (
+        "docs/environments.md",
+        "toml",
+        2,
+    ): "tests/test_environments_page.py::test_the_lessons_have_keys_that_the_task_knows",
+    (
         "docs/lightning.md",
         "python",
         1,
