@@ -12,11 +12,16 @@ import pytest
 pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ELSEWHERE = {"own_loop.py", "custom_loggers_and_hooks.py", "guess_the_number.py", "tao_sft_example.py"}
+ELSEWHERE = {
+    "calculator_tool.py",
+    "custom_loggers_and_hooks.py",
+    "guess_the_number.py",
+    "own_loop.py",
+    "tao_sft_example.py",
+}
 """Those with tests of their own."""
 
 RUN = {
-    "calculator_tool.py": (["hookline", "train", "{file}:calculator", "--epochs", "6"], "calculator"),
     "custom_hook.py": ([sys.executable, "{file}", "25"], r"stopped early: a mean return of "),
     "custom_verifier.py": ([sys.executable, "{file}"], "privacy: gives away a phone number"),
     "custom_engine.py": ([sys.executable, "{file}"], "8 steps of GRPO, sampled by PlainEngine"),

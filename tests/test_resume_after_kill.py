@@ -17,12 +17,10 @@ pytest.importorskip("jax")
 
 TASKS = Path(__file__).with_name("resumed_tasks.py")
 WARM_STARTED = f"{TASKS}:warm_started"
-GAME = f"{Path(__file__).parents[1] / 'examples' / 'guess_the_number.py'}:game"
-"""Conversations of several turns, after a warm start."""
 HUGGING_FACE = [f"{TASKS}:{name}" for name in ("transformers_lora", "jax_bf16", "sft_all", "sft_lora_bf16")]
-EPOCHS = {"cartpole": 10, WARM_STARTED: 16, GAME: 6, **dict.fromkeys(HUGGING_FACE, 10)}
+EPOCHS = {"cartpole": 10, WARM_STARTED: 16, **dict.fromkeys(HUGGING_FACE, 10)}
 
-KILLS = {"cartpole": (-1, 4), WARM_STARTED: (1, 7), GAME: (3,), **dict.fromkeys(HUGGING_FACE, (3,))}
+KILLS = {"cartpole": (-1, 4), WARM_STARTED: (1, 7), **dict.fromkeys(HUGGING_FACE, (3,))}
 """The checkpoint after which each life ends; -1 for a life that ends before there is any. `warm_started` is killed once
 within its warm start of four epochs, and once in the phase after it."""
 
