@@ -5,8 +5,8 @@
 Rollouts and updates take about equal time: after a trial, the passes over each rollout are set so. Then `local` and
 `ahead` take turns of a few epochs each. The time of a turn is its median epoch, and each source is judged by its best
 turn. Rollouts may wait, as for a simulator in another process or an engine on another device. Updates may wait, as for
-an accelerator. If both compute, each needs a core of its own. Then Ray's workers, one beside two. It takes three minutes
-on a machine that has nothing else to do, and says little on one that has.
+an accelerator. If both compute, each needs a core of its own. Then Ray's workers, one beside two. It takes three
+minutes on a machine that has nothing else to do, and says little on one that has.
 """
 
 from __future__ import annotations
