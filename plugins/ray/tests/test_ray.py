@@ -85,7 +85,9 @@ def build(hookline_manager: PluginManager) -> Iterator[Callable[..., RolloutSour
     """Builds a source of CartPole and publishes the first weights. It is closed in the end."""
     sources = []
 
-    def build(environment: Any = "cartpole", plugins: PluginManager = hookline_manager, **fields: Any) -> RolloutSource:
+    def build(
+        environment: Any = "CartPole-v1", plugins: PluginManager = hookline_manager, **fields: Any
+    ) -> RolloutSource:
         lessons = CurriculumConfig([Lesson("pole", environment)], micro_eval_frequency=None, eval_frequency=None)
         policy = MLPPolicy(4, Discrete(2), (8,))
         worker = RolloutWorker(RolloutWorkerConfig(lessons, policy, num_environments=2, steps_per_rollout=4), plugins)
