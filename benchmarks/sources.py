@@ -183,13 +183,12 @@ def ray_workers() -> Table:
     sources = {}
     for count in (1, 2):
         worker = RolloutWorker(RolloutWorkerConfig(lessons, policy, num_environments=1, steps_per_rollout=64))
-        sources[count] = build_ray(SourceRequest(worker, workers=count))
+        sources[count] = build_ray(SourceRequest(worker, workers=count, max_staleness=0))  # nothing is made ahead
         sources[count].publish(policy.initial_weights(0), 0)
         sources[count].next(4 * count)
     rates, driver = dict.fromkeys(sources, 0.0), dict.fromkeys(sources, math.inf)
     for _ in range(TURNS):
         for count, source in sources.items():
-            source.next(2 * count)  # those that were made ahead, while it was not its turn
             began, cpu_began = time.perf_counter(), time.process_time()
             rollouts = len(source.next(RAY_ROLLOUTS))
             rates[count] = max(rates[count], rollouts / (time.perf_counter() - began))
