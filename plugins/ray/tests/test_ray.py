@@ -51,7 +51,9 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "include_dashboard": False})
+    terminate = signal.getsignal(signal.SIGTERM)
     ray.init(cluster.address, logging_level="error", log_to_driver=False)
+    signal.signal(signal.SIGTERM, terminate)  # Ray sets its own, and other tests need theirs
     yield cluster
     ray.shutdown()
     cluster.shutdown()
@@ -264,7 +266,7 @@ found = {"pids": Watch.pids, "cluster": ray.get_runtime_context().gcs_address, "
 
 # -- on a Ray of its own ----------------------------------------------------------------------------------------------
 
-LOCAL = """
+OWN_RAY = """
 from hookline import PluginManager, hookimpl
 from hookline.training import RolloutConfig, Trainer, TrainerConfig
 from hookline.rollout import CurriculumConfig
@@ -287,7 +289,7 @@ trainer.train()
 
 def test_a_ray_of_its_own_is_on_loopback_without_a_dashboard_and_ends_with_a_killed_trainer(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "run.py").write_text(LOCAL)
+    (tmp_path / "run.py").write_text(OWN_RAY)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with (
         (tmp_path / "stderr").open("wb") as errors,
