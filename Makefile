@@ -19,8 +19,11 @@ $(VENV)/.installed: requirements-dev.txt constraints.txt $(DISTRIBUTIONS:%=%/pyp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -c constraints.txt
 	touch $@
 
+# One more worker than cores, since many tests wait: for processes, ports and deadlines.
+WORKERS = $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
+
 test: $(VENV)/.installed ## Install everything into .venv and run all tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 # Trackers are on by their install, and here all are installed.
 demo bench: export HOOKLINE_DISABLE ?= mlflow,tensorboard,trackio,wandb

@@ -111,15 +111,15 @@ def try_everything(folder: Path, wheels: dict[str, str], projects: list[str]) ->
     print(f"hookline plugins: {', '.join(sorted(states))} are active")
     for project in projects:
         if project.startswith("plugins/"):
-            try_tests(environment, ROOT / project / "tests", folder)
+            try_tests(environment, ROOT / project / "tests", folder, disable=TRACKERS)
     environment.run("hookline", "new-plugin", "tried-out", cwd=folder)
     environment.install(str(folder / "hookline-tried-out"), cwd=folder)
-    try_tests(environment, folder / "hookline-tried-out" / "tests", folder)
+    try_tests(environment, folder / "hookline-tried-out" / "tests", folder, disable=TRACKERS)
 
 
 def try_bridge(folder: Path, wheels: dict[str, str], bridge: str, project: str) -> None:
     environment = Environment(folder / "bridge")
-    # Trackers are off in these tests, and their packages are large.
+    # No test of a bridge needs trackers, and their packages are large.
     plugins = (wheel for name, wheel in wheels.items() if name.removeprefix("hookline-") not in TRACKERS)
     environment.install(*plugins, f"{bridge}[test]", "pytest-timeout", cwd=folder)
     try_tests(environment, ROOT / project / "tests", folder)
@@ -140,7 +140,7 @@ def try_environments(folder: Path, wheels: dict[str, str]) -> None:
     environment.install(
         *(wheels[name] + extras.get(name, "") for name in names), "pytest-timeout", cwd=folder, constrained=False
     )
-    try_tests(environment, ROOT / "plugins" / "environments" / "tests", folder / "environments", pythons)
+    try_tests(environment, ROOT / "plugins" / "environments" / "tests", folder / "environments", variables=pythons)
 
 
 def name_of(project: str) -> str:
@@ -149,22 +149,12 @@ def name_of(project: str) -> str:
     return name
 
 
-def try_tests(environment: Environment, tests: Path, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+def try_tests(environment: Environment, tests: Path, folder: Path, **options: Any) -> None:
     """Run tests from a copy, so that nothing of this repository is on their path."""
     copy = folder / "tests-of" / tests.parent.name
     shutil.copytree(tests, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    output = environment.run(
-        "python",
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        str(copy),
-        cwd=copy,
-        disable=TRACKERS,
-        variables=variables,
-    )
+    command = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(copy))
+    output = environment.run(*command, cwd=copy, **options)
     print(f"tests of {tests.parent.name}: {output.splitlines()[-1]}")
 
 

@@ -31,7 +31,7 @@ from hookline_hookspecs import EvaluationRequest
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PAGE = Path(__file__).parents[3] / "docs" / "engines.md"
-SMALL = TransformerPolicy(vocabulary=48, width=32, layers=2, heads=4, context=48)
+SMALL = TransformerPolicy(vocabulary=48, width=32, layers=1, heads=4, context=48)
 SPEAKER = TransformerPolicy(CharacterTokenizer().size, width=16, layers=1, heads=2, context=16)
 COUNT = Lesson("count", TextTask([("1 2 3", "4"), ("2 3", "4")], max_new_tokens=3))
 

@@ -16,13 +16,14 @@ from hookline.errors import HooklineError
 from hookline.plugin_manager.settings import Settings
 from hookline.rollout.text import TextTask
 from hookline.testing.tiny_models import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
-from hookline.training import Trainer
+from hookline.training import RolloutConfig, Trainer
 from hookline.training.run import rebuild_trainer
 from hookline.training.tasks.grpo import GRPOTaskConfig, LessonConfig, grpo
 from hookline_hookspecs import EvaluationRequest
 
 ALONE = Settings(allowed={})
-SMALL = "[rollout]\nnum_environments = 2\nsamples_per_prompt = 2\nminibatches = 1\nupdate_epochs = 1\n"
+# An engine that compiles nothing: these tests are not about engines.
+SMALL = "[rollout]\nengine = 'transformers'\nnum_environments = 2\nsamples_per_prompt = 2\nminibatches = 1\nupdate_epochs = 1\n"
 ENVIRONMENT = """
 from hookline.rollout.text import Limits, TextProblem
 
@@ -147,7 +148,9 @@ def test_a_lesson_names_a_plugins_family_and_its_options(folder: Path) -> None:
     plugins = PluginManager()
     plugins.register(Family())
     config = GRPOTaskConfig(
-        policy=str(folder / "model"), lessons=(LessonConfig(environment="sums:1+1", options={"answer": "2"}),)
+        policy=str(folder / "model"),
+        lessons=(LessonConfig(environment="sums:1+1", options={"answer": "2"}),),
+        rollout=RolloutConfig(engine="transformers"),
     )
     worker = grpo.make(config, plugins).worker
     assert worker is not None
