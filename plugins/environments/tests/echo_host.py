@@ -40,6 +40,7 @@ class Echo:
             os._exit(3)
         elif response == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(1000)  # another thread may take the signal, while this one goes on for a moment
         elif response == "wait":
             time.sleep(1000)
         elif response == "raise":
