@@ -45,15 +45,24 @@ pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarn
 SECONDS = 600
 
 
+@pytest.fixture(autouse=True)
+def own_sigterm() -> Iterator[None]:
+    """Ray's nodes and `ray.init` set a handler of SIGTERM. Other tests of this process need theirs."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A cluster with a node for workers, to which tests add others."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "include_dashboard": False})
-    terminate = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
+    head = {"num_cpus": 8, "resources": {"head": 8}, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(cluster.address, logging_level="error", log_to_driver=False)
-    signal.signal(signal.SIGTERM, terminate)  # Ray sets its own, and other tests need theirs
+    signal.signal(signal.SIGTERM, handler)
     yield cluster
     ray.shutdown()
     cluster.shutdown()
@@ -203,7 +212,8 @@ def test_plugins_run_in_workers_their_numbers_come_back_as_deltas_and_max_restar
     (info / "entry_points.txt").write_text("[hookline]\nmine = mine:Plugin\n")
     monkeypatch.syspath_prepend(tmp_path)
     with open_plugins(settings=read_settings(tmp_path, environ={"HOOKLINE_ALLOW": "mine"})) as plugins:
-        options = {"max_restarts": 0, "scheduling_strategy": "SPREAD"}
+        # Not on a node that another test has killed, before Ray knows.
+        options = {"max_restarts": 0, "scheduling_strategy": "SPREAD", "resources": {"head": 1}}
         source = build(plugins=plugins, workers=2, max_staleness=0, options=options)
         tracker = source._worker.tracker
         while {"worker/0/mine/process", "worker/1/mine/process"} - set(tracker.latest):
