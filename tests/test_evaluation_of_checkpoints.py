@@ -24,7 +24,7 @@ from hookline_evaluation.command import evaluate
 pytestmark = pytest.mark.timeout(400)
 """Processes of their own import three frameworks each, on machines that may have much else to do."""
 
-TOKEN = "a-secret-that-nobody-may-see"
+TOKEN = "a-secret-that-stays-secret"
 OPTIONS = ("evaluation.n_examples=4", "evaluation.replays=1", "evaluation.deadline_seconds=300")
 
 

@@ -163,7 +163,7 @@ class Plugin:
     @hookimpl
     def register_commands(self):
         def greet(name: str, *, loud: bool = False):
-            '''Greet somebody.'''
+            '''Greet by name.'''
             print(f"hello {name}" + "!" * loud)
         return {"greet": greet}
 """
@@ -172,7 +172,7 @@ class Plugin:
 def test_a_plugin_brings_a_command_with_typed_arguments(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.install("greeter", COMMANDS)
     assert hookline(capsys, "greet", "you", "--loud")[1] == "hello you!\n"
-    assert "Greet somebody." in hookline(capsys, "--help")[1]
+    assert "Greet by name." in hookline(capsys, "--help")[1]
 
 
 def test_two_plugins_with_one_command_are_told_apart(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

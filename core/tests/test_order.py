@@ -37,7 +37,7 @@ def test_after_and_before_hold_whatever_the_order_of_registration(hookline_manag
 
 def test_after_a_plugin_that_is_not_there_means_nothing(hookline_manager: PluginManager) -> None:
     log: list[str] = []
-    hookline_manager.register(make_plugin(log, "metrics", after=("nobody",)), "metrics")
+    hookline_manager.register(make_plugin(log, "metrics", after=("absent",)), "metrics")
     assert call_order(hookline_manager, log) == ["metrics"]
 
 

@@ -72,7 +72,7 @@ def test_a_misspelt_field_of_the_state_is_an_error() -> None:
 def test_plugins_share_values_under_their_own_names() -> None:
     state = TrainerState()
     state.shared["checkpoint"]["latest"] = "epoch-000010"
-    assert state.shared["nobody"] == {}
+    assert state.shared["absent"] == {}
     view = state.frozen()
     state.shared["checkpoint"]["latest"] = "epoch-000020"
     assert view.shared["checkpoint"]["latest"] == "epoch-000010"

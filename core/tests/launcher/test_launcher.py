@@ -114,15 +114,15 @@ def test_a_logger_that_raises_is_reported_and_does_not_stop_training(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(report_data: dict[str, Any], step: int) -> None:
-        raise ConnectionError("nobody listens")
+        raise ConnectionError("connection refused")
 
     seen: list[int] = []
     with caplog.at_level(logging.WARNING):
         trainer = run(custom_logger_fns=[broken, lambda data, step: seen.append(step)])
     assert trainer.state.step == 4
     assert seen == [1, 2, 2, 3, 4, 4]
-    assert "nobody listens" in caplog.text
-    assert "ConnectionError: nobody listens" in " ".join(capsys.readouterr().err.split())
+    assert "connection refused" in caplog.text
+    assert "ConnectionError: connection refused" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_hook_that_raises_is_treated_by_its_error_policy() -> None:

@@ -21,7 +21,7 @@ from hookline_evaluation.out_of_process.client import RemoteEvaluation
 from hookline_evaluation.out_of_process.jobs import EvaluationJob
 from hookline_hookspecs import CheckpointRecord, EvaluationRequest, ReplayRecord, TrainerState
 
-TOKEN = "a-secret-that-nobody-may-see"
+TOKEN = "a-secret-that-stays-secret"
 DONE = {
     "state": "done",
     "result": {

@@ -29,7 +29,7 @@ from hookline_evaluation.out_of_process.jobs import EvaluationOutcome
 from hookline_evaluation.out_of_process.server import MAX_BODY, EvaluationServer
 from hookline_hookspecs import EvaluationRequest
 
-TOKEN = "a-secret-that-nobody-may-see"
+TOKEN = "a-secret-that-stays-secret"
 Serve = Callable[..., httpx.Client]
 
 

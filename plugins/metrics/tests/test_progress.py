@@ -176,7 +176,7 @@ def test_a_terminal_has_a_bar_and_what_is_logged_meanwhile_stands_above_it(monke
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "100")
     handler = logging.StreamHandler(terminal)
-    logger = logging.getLogger("somebody.else")
+    logger = logging.getLogger("another.library")
     logger.addHandler(handler)
     try:
         bar = open_progress("auto")

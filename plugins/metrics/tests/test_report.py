@@ -70,7 +70,7 @@ def make_run(folder: Path, steps: int = 40) -> None:
             "system/cpu_percent": 50.0,
             "gradients/norm": 1.0,
             "gradients/actor/norm": 1.0,
-            "somebody/else": 1.0,
+            "another/plugin": 1.0,
         }
         if step == 30:
             numbers |= {"curriculum/sums/graduated": 1.0, "curriculum/products/unlocked": 1.0}
@@ -118,7 +118,7 @@ def test_the_report_shows_all_sections_of_a_run(tmp_path: Path, page: Callable[[
         " 80 ",
         "Load in percent",
         "gradients/norm",
-        "somebody/else",
+        "another/plugin",
         "Latest numbers",
         '"epochs": 4',
     ):

@@ -17,7 +17,7 @@ from hookline.plugin_manager.settings import Settings
 from hookline_status import Options, Status
 from hookline_status.endpoint import Endpoint, EndpointError, reason_to_refuse
 
-TOKEN = "a-token-that-nobody-may-see"
+TOKEN = "a-token-that-stays-secret"
 
 
 @pytest.mark.parametrize(

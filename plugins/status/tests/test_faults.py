@@ -255,7 +255,7 @@ def test_a_temporary_spool_is_kept_only_when_something_is_left(
     delivery.close(0.2)
     [folder] = tmp_path.iterdir()
     assert f"sent when spool_dir is {str(folder)!r}" in caplog.text
-    assert folder.stat().st_mode & 0o077 == 0, "nobody else may read it"
+    assert folder.stat().st_mode & 0o077 == 0, "no other user may read it"
 
 
 def test_threads_end_with_the_delivery(server: Any, deliver: Deliver, report: Any) -> None:

@@ -15,7 +15,7 @@ from hookline_status.messages import Kind
 from hookline_status.spool import Spool
 
 H, R, E, T = Kind
-REFUSED = "http://127.0.0.1:9/status"  # nobody listens on the discard port
+REFUSED = "http://127.0.0.1:9/status"  # no server listens on the discard port
 
 
 def put_all(queue: MessageQueue, report: Any, kinds: list[Kind]) -> list[tuple[Kind, int]]:
