@@ -37,7 +37,7 @@ EXAMPLES: Final = HERE.parent / "examples"
 RUN_FILE: Final = EXAMPLES / "grpo_hf.toml"
 LESSON: Final = "addition-2"
 PROBLEMS: Final = 1024
-EPOCHS: Final = 160
+EPOCHS: Final = 80
 """Epochs of GRPO, after the warm start."""
 PROMISED_LIFT: Final = 0.3
 TRAINED: Final = {"all-weights": (), "LoRA": ("lora.r=16", "optimizer.learning_rate=1e-3")}
