@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from measuring import describe_machine
+from measuring import write_page
 
 from hookline import PluginManager, hookimpl
 from hookline.training import Trainer, TrainerConfig
@@ -146,25 +146,25 @@ def _cpu_seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def page(outcomes: list[Outcome], seeds: list[int], *, is_control: bool) -> str:
-    machine = describe_machine("hookline", "torch", "jax", "mlx")
+def write(file: Path, outcomes: list[Outcome], seeds: list[int], *, is_control: bool) -> None:
     title = "`hookline train arithmetic` with rewards shuffled" if is_control else "`hookline train arithmetic`"
-    lines = [
-        f"# {title}, seed by seed",
-        "",
-        f"Written by `benchmarks/arithmetic.py` on {time.strftime('%Y-%m-%d')}: "
-        f"{', '.join(f'{name} {value}' for name, value in machine.items())}; torch computes with "
-        f"{arithmetic.config.threads} threads, and all installed plugins are active.",
+    words = [
+        f"Torch computes with {arithmetic.config.threads} threads, and all installed plugins are active.",
         "",
         "`after warm start` is the greedy exact match on 512 two-digit sums of training when the warm start ended,",
         f"`in the end` that on {PROBLEMS} held-out ones, which no run sees or ends by. Seconds are those of the whole",
         f"process. A row is held with at least {PROMISED_SHARE} in the end, in at most {PROMISED_SECONDS:.0f} seconds.",
-        "",
-        *(f"| {' | '.join(cells)} |" for cells in (COLUMNS, ["---:"] * len(COLUMNS), *(o.cells() for o in outcomes))),
-        "",
-        *(f"- {line}" for line in summary(outcomes, seeds)),
     ]
-    return "\n".join(lines) + "\n"
+    write_page(
+        file,
+        f"{title}, seed by seed",
+        words,
+        COLUMNS,
+        [outcome.cells() for outcome in outcomes],
+        summary(outcomes, seeds),
+        written_by="arithmetic.py",
+        distributions=("hookline", "torch", "jax", "mlx"),
+    )
 
 
 def summary(outcomes: list[Outcome], seeds: list[int]) -> list[str]:
@@ -200,7 +200,7 @@ def main() -> None:
         print(
             " · ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, outcomes[-1].cells(), strict=True)), flush=True
         )
-        results.write_text(page(outcomes, given.seeds, is_control=is_control), encoding="utf-8")
+        write(results, outcomes, given.seeds, is_control=is_control)
     print("\n".join([*summary(outcomes, given.seeds), f"written to {os.path.relpath(results)}"]))
 
 

@@ -1,10 +1,11 @@
 """What GRPO adds to a tiny Qwen3, seed by seed: with all weights and by LoRA, and with shuffled rewards as a control.
 
-python benchmarks/grpo_learning.py [--seeds 200-207] [--results FILE]
+python benchmarks/grpo_learning.py [--seeds 208-213] [--trained LoRA] [--rewards true] [--results FILE]
 
 For each seed, `examples/make_tiny_model.py` makes a random model, and the warm start of `examples/grpo_hf.toml` trains
 it on worked sums until it solves 40 %. That is the base of four runs of this file, without its warm start.
 Before and after are the greedy exact match on 1024 held-out two-digit sums, the same for all. No run sees them.
+The page is written anew after each run. Runs that it has already are not repeated; delete it to begin anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 from arithmetic import parse_seeds
-from measuring import describe_machine
+from measuring import read_rows, write_page
 from transformers import AutoTokenizer
 
 import hookline
@@ -36,11 +37,13 @@ EXAMPLES: Final = HERE.parent / "examples"
 RUN_FILE: Final = EXAMPLES / "grpo_hf.toml"
 LESSON: Final = "addition-2"
 PROBLEMS: Final = 1024
-EPOCHS: Final = 160
+EPOCHS: Final = 80
 """Epochs of GRPO, after the warm start."""
 PROMISED_LIFT: Final = 0.3
-LORA: Final = ("lora.r=16", "optimizer.learning_rate=1e-3")
-COLUMNS: Final = ("seed", "trained", "rewards", "before", "after", "lift", "seconds")
+TRAINED: Final = {"all-weights": (), "LoRA": ("lora.r=16", "optimizer.learning_rate=1e-3")}
+"""The weights that are trained, and what is set for it."""
+REWARDS: Final = ("true", "shuffled")
+COLUMNS: Final = ("seed", "trained", "rewards", "before", "after", "lift", "CPU seconds")
 
 
 class ShuffledRewards:
@@ -87,51 +90,41 @@ def solved(trainer: Trainer) -> float:
     return scores[f"eval/{LESSON}/success_rate"]
 
 
-def run_seed(seed: int, folder: Path) -> list[list[str]]:
-    """Four runs from one base."""
+def make_base(seed: int, folder: Path) -> tuple[Path, float]:
+    """A random model after the warm start, and the share of held-out sums that it solves."""
     made, base = folder / "random", folder / "base"
     subprocess.run([sys.executable, EXAMPLES / "make_tiny_model.py", made, str(seed)], check=True, capture_output=True)
     warm = train(made, seed, [f"warm_start.dataset={made / 'sums.jsonl'}", "epochs=200"], [UntilWarm()])
     model: Any = warm.policy
     model.model.save_pretrained(base)
     AutoTokenizer.from_pretrained(made).save_pretrained(base)
-    before = solved(warm)
-    rows = []
-    for rewards, hooks in {"true": [], "shuffled": [ShuffledRewards(seed)]}.items():
-        for trained, assignments in {"all weights": (), "LoRA": LORA}.items():
-            begun = time.perf_counter()
-            after = solved(train(base, seed, [f"epochs={EPOCHS}", "warm_start=none", *assignments], hooks))
-            seconds = time.perf_counter() - begun
-            rows.append(
-                [
-                    str(seed),
-                    trained,
-                    rewards,
-                    f"{before:.3f}",
-                    f"{after:.3f}",
-                    f"{after - before:+.3f}",
-                    f"{seconds:.0f}",
-                ]
-            )
-            print(" · ".join(rows[-1]), flush=True)
-    return rows
+    return base, solved(warm)
 
 
-def page(rows: Sequence[Sequence[str]]) -> str:
-    machine = ", ".join(f"{name} {value}" for name, value in describe_machine("hookline", "torch", "jax").items())
-    lines = [
-        "# GRPO of a tiny Qwen3, seed by seed",
-        "",
-        f"Written by `benchmarks/grpo_learning.py` on {time.strftime('%Y-%m-%d')}: {machine}.",
+def run(base: Path, before: float, seed: int, trained: str, rewards: str) -> list[str]:
+    hooks = [ShuffledRewards(seed)] if rewards == "shuffled" else []
+    begun = time.process_time()
+    after = solved(train(base, seed, [f"epochs={EPOCHS}", "warm_start=none", *TRAINED[trained]], hooks))
+    seconds = time.process_time() - begun
+    return [
+        str(seed),
+        trained,
+        rewards,
+        f"{before:.3f}",
+        f"{after:.3f}",
+        f"{after - before:+.3f}",
+        f"{seconds:.0f}",
+    ]
+
+
+def write(file: Path, rows: Sequence[Sequence[str]]) -> None:
+    words = [
         "The model has 2 layers of width 128 and its own tokenizer. Before and after are the greedy exact match on",
         f"{PROBLEMS} held-out two-digit sums, after the warm start and after {EPOCHS} epochs of GRPO from there.",
-        "LoRA has rank 16 on the frozen base.",
-        "",
-        *(f"| {' | '.join(cells)} |" for cells in (COLUMNS, ["---:"] * len(COLUMNS), *rows)),
-        "",
-        *(f"- {line}" for line in summary(rows)),
+        "LoRA has rank 16 on the frozen base. CPU seconds are those of GRPO, without the warm start.",
     ]
-    return "\n".join(lines) + "\n"
+    title = "GRPO of a tiny Qwen3, seed by seed"
+    write_page(file, title, words, COLUMNS, rows, summary(rows), written_by="grpo_learning.py")
 
 
 def summary(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -148,14 +141,23 @@ def summary(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("200-207"), help="such as 7, 0,2,5 or 200-207")
+    parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("208-213"), help="such as 7, 0,2,5 or 208-213")
+    parser.add_argument("--trained", nargs="+", choices=list(TRAINED), default=list(TRAINED))
+    parser.add_argument("--rewards", nargs="+", choices=REWARDS, default=REWARDS)
     parser.add_argument("--results", type=Path, default=HERE / "GRPO_LEARNING.md", metavar="FILE")
     given = parser.parse_args()
-    rows: list[list[str]] = []
+    rows = read_rows(given.results)
     for seed in given.seeds:
+        asked = [[str(seed), trained, rewards] for rewards in given.rewards for trained in given.trained]
+        missing = [kind for kind in asked if kind not in [row[:3] for row in rows]]
+        if not missing:
+            continue
         with tempfile.TemporaryDirectory() as folder:
-            rows += run_seed(seed, Path(folder))
-        given.results.write_text(page(rows), encoding="utf-8")
+            base, before = make_base(seed, Path(folder))
+            for _, trained, rewards in missing:
+                rows.append(run(base, before, seed, trained, rewards))
+                print(" · ".join(rows[-1]), flush=True)
+                write(given.results, rows)
     print("\n".join(summary(rows)))
 
 

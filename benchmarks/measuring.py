@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import random
+import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +23,16 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.table import Table as RichTable
 
-__all__ = ["Table", "best_of_rounds", "describe_machine", "format_seconds", "json_option", "report"]
+__all__ = [
+    "Table",
+    "best_of_rounds",
+    "describe_machine",
+    "format_seconds",
+    "json_option",
+    "read_rows",
+    "report",
+    "write_page",
+]
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -133,3 +143,37 @@ def report(machine: Mapping[str, str], tables: Sequence[Table], json_file: Path 
     if json_file is not None:
         contents = {"machine": dict(machine), "tables": [asdict(table) for table in tables]}
         json_file.write_text(json.dumps(contents, indent=2) + "\n", "utf-8")
+
+
+def write_page(
+    file: Path,
+    title: str,
+    words: Sequence[str],
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    summary: Sequence[str],
+    *,
+    written_by: str,
+    distributions: Sequence[str] = ("hookline", "torch", "jax"),
+) -> None:
+    """Write a page of runs, one row for each: a benchmark that takes long does so after each run, to keep it."""
+    machine = ", ".join(f"{name} {value}" for name, value in describe_machine(*distributions).items())
+    lines = [
+        f"# {title}",
+        "",
+        f"Written by `benchmarks/{written_by}` on {time.strftime('%Y-%m-%d')}: {machine}.",
+        *words,
+        "",
+        *(f"| {' | '.join(cells)} |" for cells in (columns, ["---:"] * len(columns), *rows)),
+        "",
+        *(f"- {line}" for line in summary),
+    ]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_rows(file: Path) -> list[list[str]]:
+    """The rows of a page written by `write_page`; none if there is no such file."""
+    if not file.exists():
+        return []
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][2:]

@@ -19,7 +19,7 @@ from typing import Final
 
 import jax
 from arithmetic import LESSON, PROBLEMS, PROMISED_SHARE, parse_seeds
-from measuring import describe_machine
+from measuring import write_page
 
 import hookline
 from hookline import hookimpl
@@ -103,22 +103,15 @@ def run(task: str, seed: int, source: str, workers: int, staleness: int) -> list
     ]
 
 
-def page(rows: Sequence[Sequence[str]]) -> str:
-    machine = ", ".join(f"{name} {value}" for name, value in describe_machine("hookline", "torch", "jax").items())
-    lines = [
-        "# Learning from stale rollouts, seed by seed",
-        "",
-        f"Written by `benchmarks/sources_learning.py` on {time.strftime('%Y-%m-%d')}: {machine}.",
+def write(file: Path, rows: Sequence[Sequence[str]]) -> None:
+    words = [
         "Staleness is the limit, and `prefetch` so many epochs that it is reached. Outcome is the mean return of the",
         f"last 100 episodes of training, or the greedy exact match on {PROBLEMS} held-out two-digit sums. CartPole",
         f"holds with 475 within 80 epochs, arithmetic with {PROMISED_SHARE} after 150. Seconds depend on the machine's",
         "load.",
-        "",
-        *(f"| {' | '.join(cells)} |" for cells in (COLUMNS, ["---:"] * len(COLUMNS), *rows)),
-        "",
-        *(f"- {line}" for line in summary(rows)),
     ]
-    return "\n".join(lines) + "\n"
+    title = "Learning from stale rollouts, seed by seed"
+    write_page(file, title, words, COLUMNS, rows, summary(rows), written_by="sources_learning.py")
 
 
 def summary(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -142,7 +135,7 @@ def main() -> None:
             for source, workers, staleness in VARIANTS:
                 rows.append(run(task, seed, source, workers, staleness))
                 print(" · ".join(rows[-1]), flush=True)
-                given.results.write_text(page(rows), encoding="utf-8")
+                write(given.results, rows)
     print("\n".join(summary(rows)))
 
 
