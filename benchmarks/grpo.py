@@ -7,7 +7,8 @@ as many samples of as many tokens, in the same precision, on all cores. A step s
 the same function and takes one gradient step on all of them. The reward is the share of digits, so that nearly every
 group has different rewards and no row can be left out. Each contender is a process of its own; they take turns, and the
 median step of a turn counts, the best of a contender's turns. Start-up and the first steps are not in it. Neither has
-plugins or logs. It takes about ten minutes.
+plugins or logs. It takes about ten minutes. The last column is the ratio of CPU times, which is steadier on a machine
+that does other work; with `taskset -c 0` in front, all is measured on one core.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +48,11 @@ CASES: Final = (
     Case(QUESTION, 64, "fp32"),
     Case(QUESTION, 16, "bf16"),
 )
+
+
+def cores() -> int:
+    """The cores that this process may use: `taskset -c 0` makes it one."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def prompts_of(case: Case) -> list[str]:
@@ -78,15 +85,16 @@ class Turn:
     """The steps of one contender's turn: their times, and the length of their responses."""
 
     def __init__(self) -> None:
-        self._ends: list[float] = []
+        self._ends: list[tuple[float, float]] = []
         self.lengths: list[float] = []
 
     def step_ends(self) -> None:
-        self._ends.append(time.perf_counter())
+        self._ends.append((time.perf_counter(), time.process_time()))
 
     def result(self) -> dict[str, float]:
-        steps = [after - before for before, after in zip(self._ends, self._ends[1:], strict=False)]
-        return {"seconds": statistics.median(steps[WARM_UP - 1 :]), "length": statistics.mean(self.lengths)}
+        steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(self._ends)][WARM_UP - 1 :]
+        seconds, cpu_seconds = (statistics.median(times) for times in zip(*steps, strict=True))
+        return {"seconds": seconds, "cpu_seconds": cpu_seconds, "length": statistics.mean(self.lengths)}
 
 
 def train_hookline(model: Path, case: Case) -> Turn:
@@ -111,7 +119,7 @@ def train_hookline(model: Path, case: Case) -> Turn:
     config = TrainerConfig(
         epochs=WARM_UP + STEPS,
         policy=str(model),
-        threads=os.cpu_count(),
+        threads=cores(),
         losses={"grpo": {}},
         optimizer=OptimizerConfig("adamw", learning_rate=1e-4),
         learner=LearnerConfig(precision=precision),
@@ -138,7 +146,7 @@ def train_trl(model: Path, case: Case) -> Turn:
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(cores())
     turn = Turn()
 
     class Clock(TrainerCallback):
@@ -198,7 +206,7 @@ def grpo_steps() -> Table:
     table = Table(
         f"A GRPO step of {PROMPTS} prompts x {SAMPLES} samples, qwen3 2 x 128",
         f">= {OF_TRL:g} x the completions/s of TRL",
-        ("prompt", "new tokens", "precision", "hookline", "TRL", "completions/s", "x TRL", ""),
+        ("prompt", "new tokens", "precision", "hookline", "TRL", "completions/s", "x TRL", "", "x TRL, CPU"),
     )
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder)
@@ -207,6 +215,9 @@ def grpo_steps() -> Table:
             turns = [{name: take_turn(name, model, case) for name in CONTENDERS} for _ in range(TURNS)]
             ours, trl = (min((turn[name] for turn in turns), key=lambda own: own["seconds"]) for name in CONTENDERS)
             ratio = trl["seconds"] / ours["seconds"]
+            of_cpu = min(turn["trl"]["cpu_seconds"] for turn in turns) / min(
+                turn["hookline"]["cpu_seconds"] for turn in turns
+            )
             rate = PROMPTS * SAMPLES / ours["seconds"]
             length = prompt_length(model, case)
             table.add(
@@ -219,6 +230,7 @@ def grpo_steps() -> Table:
                     f"{rate:,.0f}",
                     f"{ratio:.1f}",
                     "kept" if ratio >= OF_TRL else "not kept",
+                    f"{of_cpu:.1f}",
                 ),
                 prompt=length,
                 new_tokens=case.new_tokens,
@@ -226,6 +238,7 @@ def grpo_steps() -> Table:
                 hookline=ours,
                 trl=trl,
                 ratio=ratio,
+                cpu_ratio=of_cpu,
             )
     return table
 

@@ -12,7 +12,7 @@ import pytest
 from hookline.policies import TransformerPolicy, to_jax, transformer_jax
 from hookline.policies.weights import share_with_jax
 from hookline.rollout import SamplingConfig
-from hookline.rollout.engines import Generated, jax_engine
+from hookline.rollout.engines import Generated, jax_engine, jax_tokens
 from hookline.rollout.engines.jax_engine import JaxEngine, padded_length, padded_size
 
 POLICY = TransformerPolicy(vocabulary=13, width=32, layers=2, heads=4, context=32)
@@ -199,6 +199,27 @@ def test_a_new_prompt_length_is_seldom_a_new_compilation(weights) -> None:
     assert all(length <= padded_length(length) <= max(length + 7, 1.25 * length) for length in range(1, 5000))
 
 
+def test_other_numbers_of_one_kind_of_sampling_are_no_new_compilation(weights, prompts) -> None:
+    draw(weights, prompts, top_k=3, top_p=0.9)
+    before = jax_engine._sample._cache_size(), jax_engine._prefill._cache_size()
+    for sampling in ({"top_k": 5}, {"top_k": 2, "top_p": 0.5}, {"top_k": 13, "temperature": 0.7}):
+        draw(weights, prompts, **sampling)
+    assert (jax_engine._sample._cache_size(), jax_engine._prefill._cache_size()) == before
+    engine = JaxEngine(POLICY, weights)
+    engine.generate([[3]] * 8, SamplingConfig(), jax.random.key(0), max_new_tokens=NEW)
+    before = jax_engine._sample._cache_size(), jax_engine._prefill._cache_size()
+    engine.generate([[3]] * 8, SamplingConfig(temperature=2), jax.random.key(0), max_new_tokens=NEW, stop=(4, 5))
+    assert (jax_engine._sample._cache_size(), jax_engine._prefill._cache_size()) == before
+    engine.generate([[3]] * 8, SamplingConfig(top_p=0.5), jax.random.key(0), max_new_tokens=NEW)
+    assert jax_engine._prefill._cache_size() == before[1], "the prompts are read by the same function"
+
+
+def test_uniform_numbers_are_those_of_jax_whatever_their_shape() -> None:
+    key = jax.random.key(3)
+    np.testing.assert_array_equal(jax_engine._uniform(key, 5, 7), jax.random.uniform(key, (5, 7)))
+    np.testing.assert_array_equal(jax_engine._uniform(key, 100, 50), jax.random.uniform(key, (100, 50)))
+
+
 def test_conversations_that_grow_and_end_one_by_one_are_seldom_a_new_compilation() -> None:
     policy = TransformerPolicy(vocabulary=13, width=8, layers=1, heads=1, context=140)
     engine = JaxEngine(policy, policy.initial_weights(0))
@@ -213,9 +234,11 @@ def test_conversations_that_grow_and_end_one_by_one_are_seldom_a_new_compilation
 def test_rows_of_padding_change_no_response_and_do_not_make_the_others_longer(weights) -> None:
     engine = JaxEngine(POLICY, weights)
     prompts = [[3 + row, 4, 5] for row in range(8)]
+    valid = np.ones((8, 3), bool)
+    read = jax_engine._prefill(POLICY, engine._weights, np.array(prompts), valid, slots=3 + NEW - 1)
     rows = jax_engine._sample(
-        POLICY, engine._weights, np.array(prompts), np.ones((8, 3), bool), np.full((NEW, 8), 0.3, np.float32),
-        np.arange(8) >= 5, 1.0, None, samples=1, new_tokens=NEW, stop=(), top_k=None, greedy=False,
+        POLICY, engine._weights, *read, valid, np.full((NEW, 8), 0.3, np.float32), np.arange(8) >= 5,
+        np.array([-1]), **jax_engine._settings(SamplingConfig(), 13), samples=1,
     )  # fmt: skip
     assert np.asarray(rows.valid).all(axis=1).tolist() == [True] * 5 + [False] * 3
     assert not np.asarray(rows.valid)[5:].any()
@@ -273,7 +296,7 @@ def test_no_token_without_probability_is_ever_drawn() -> None:
     logits[:, 17] = 0.0
     edges = np.nextafter(np.float32(1), np.float32(0)), np.float32(0), np.float32(0.5)
     for uniform in (*(np.full(4096, edge) for edge in edges), generator.random(4096)):
-        place, mass = jax_engine._place(jnp.asarray(logits, jnp.float32), jnp.asarray(uniform, jnp.float32))
+        place, mass = jax_tokens._place(jnp.asarray(logits, jnp.float32), jnp.asarray(uniform, jnp.float32))
         assert np.isfinite(logits[np.arange(4096), place]).all()
     np.testing.assert_allclose(mass, np.log(np.exp(logits).sum(axis=1)), atol=1e-5)
 
@@ -282,7 +305,7 @@ def test_a_large_vocabulary_is_sampled_in_proportion() -> None:
     logits = np.zeros((20000, 1000), np.float32)
     logits[:, ::10] = 2.0
     uniform = jax.random.uniform(jax.random.key(0), 20000)
-    place = np.asarray(jax_engine._place(jnp.asarray(logits), uniform)[0])
+    place = np.asarray(jax_tokens._place(jnp.asarray(logits), uniform)[0])
     assert (place % 10 == 0).mean() == pytest.approx(np.exp(2) / (np.exp(2) + 9), abs=0.01)
     assert np.bincount(place // 100).tolist() == pytest.approx([2000] * 10, rel=0.1)
 

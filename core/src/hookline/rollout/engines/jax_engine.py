@@ -19,6 +19,7 @@ from hookline.policies.protocol import JaxTextPolicy
 from hookline.policies.weights import share_with_jax
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.engines.engine import Generated
+from hookline.rollout.engines.jax_tokens import draw, draw_nucleus, draw_sorted, likeliest
 
 __all__ = ["JaxEngine", "padded_length", "padded_size"]
 
@@ -88,25 +89,25 @@ class JaxEngine:
             tokens[row, length - len(prompt) :] = prompt
             valid[row, length - len(prompt) :] = True
         uniform = np.zeros((max_new_tokens, rows * samples), np.float32)
-        uniform[:, : len(prompts) * samples] = jax.random.uniform(key, (max_new_tokens, len(prompts) * samples))
+        uniform[:, : len(prompts) * samples] = _uniform(key, max_new_tokens, len(prompts) * samples)
         is_padding = np.arange(rows) >= len(prompts)
         valid[is_padding, -1] = True  # attention needs a token
 
         def generate(part: slice) -> Generated:
+            # Two functions, because the first compiles for no setting of the sampling. The last token is not fed back,
+            # so it needs no slot.
+            slots = length + max_new_tokens - 1
+            read = _prefill(self._policy, self._weights, tokens[part], valid[part], slots=slots)
             sampled = _sample(
                 self._policy,
                 self._weights,
-                tokens[part],
+                *read,
                 valid[part],
                 uniform[:, part.start * samples : part.stop * samples],
                 is_padding[part],
-                sampling.temperature or 1.0,
-                sampling.top_p,
+                _padded_stop(stop),
+                **_settings(sampling, self.vocabulary),
                 samples=samples,
-                new_tokens=max_new_tokens,
-                stop=tuple(stop),
-                top_k=sampling.top_k,
-                greedy=sampling.temperature == 0,
             )
             return Generated(*jax.tree.map(np.array, sampled))
 
@@ -160,43 +161,81 @@ class _Sampled(NamedTuple):
     log_mass: jax.Array | None
 
 
-@partial(jax.jit, static_argnames=("policy", "samples", "new_tokens", "stop", "top_k", "greedy"))
+def _uniform(key: jax.Array, steps: int, rows: int) -> np.ndarray:
+    """`jax.random.uniform(key, (steps, rows))`, compiled for few sizes. A number depends on its place alone."""
+    size = max(4096, 1 << (steps * rows - 1).bit_length())
+    return np.asarray(jax.random.uniform(key, (size,)))[: steps * rows].reshape(steps, rows)
+
+
+def _padded_stop(stop: Sequence[int]) -> np.ndarray:
+    """The stop tokens, with -1 up to a power of two."""
+    padded = np.full(max(4, 1 << (len(stop) - 1).bit_length()), -1, np.int32)
+    padded[: len(stop)] = stop
+    return padded
+
+
+def _settings(sampling: SamplingConfig, vocabulary: int) -> dict[str, Any]:
+    """The arguments of `_sample` that decide how a token is drawn. It compiles for each `greedy` and `candidates`, and
+    for a `top_p` that is None.
+    """
+    greedy = sampling.temperature == 0
+    top_k, top_p = (None, None) if greedy else (sampling.top_k, sampling.top_p)
+    candidates = None
+    if top_k is not None:
+        candidates = min(vocabulary, max(16, 1 << (top_k - 1).bit_length()))
+        top_p = math.inf if top_p is None else top_p
+    return {
+        "greedy": greedy,
+        "candidates": candidates,
+        "temperature": float(sampling.temperature) or 1.0,  # an int would be another type to JAX
+        "top_k": top_k,
+        "top_p": None if top_p is None else float(top_p),
+    }
+
+
+@partial(jax.jit, static_argnames=("policy", "slots"))
+def _prefill(policy: JaxTextPolicy, weights: Mapping[str, Any], prompts: Any, valid: Any, *, slots: int) -> Any:
+    """:param prompts: (prompts, length) tokens, padded on the left."""
+    return policy.jax_prefill(weights, prompts, valid, slots=slots)
+
+
+@partial(jax.jit, static_argnames=("policy", "samples", "greedy", "candidates"))
 def _sample(
     policy: JaxTextPolicy,
     weights: Mapping[str, Any],
-    prompts: jax.Array,
+    logits: jax.Array,
+    cache: Any,
     prompt_valid: jax.Array,
     uniform: jax.Array,
     is_padding: jax.Array,
-    temperature: float | jax.Array,
-    top_p: float | jax.Array | None,
+    stop: jax.Array,
     *,
     samples: int,
-    new_tokens: int,
-    stop: tuple[int, ...],
-    top_k: int | None,
     greedy: bool,
+    candidates: int | None,
+    temperature: float | jax.Array,
+    top_k: int | jax.Array | None,
+    top_p: float | jax.Array | None,
 ) -> _Sampled:
-    """:param prompts: (prompts, length) tokens, padded on the left.
-
-    :param uniform: numbers from 0 to 1, (new_tokens, prompts x samples). Drawn in bulk, because drawing a few at a
+    """:param uniform: numbers from 0 to 1, (new tokens, prompts x samples). Drawn in bulk, because drawing a few at a
         time costs more than the policy.
     :param is_padding: true for rows that need no response, (prompts,).
+    :param candidates: a bound of `top_k`; None for none.
     """
-    length = prompts.shape[1]
-    # The last token is not fed back, so it needs no slot.
-    read = policy.jax_prefill(weights, prompts, prompt_valid, slots=length + new_tokens - 1)
-    logits, cache = jax.tree.map(lambda array: jnp.repeat(array, samples, axis=0), read)
+    length, new_tokens = prompt_valid.shape[1], len(uniform)
+    logits, cache = jax.tree.map(lambda array: jnp.repeat(array, samples, axis=0), (logits, cache))
     start = jnp.repeat(prompt_valid.sum(axis=1), samples)
 
     def write(index: jax.Array | int, logits: jax.Array, ended: jax.Array) -> _Sampled:
         logits = logits.astype(jnp.float32)
         if greedy:
-            token, logprob, log_mass = _likeliest(logits)
-        elif top_k is None and top_p is None:
-            token, logprob, log_mass = _draw(logits / temperature, uniform[index])
+            token, logprob, log_mass = likeliest(logits)
+        elif candidates is not None:
+            token, logprob, log_mass = draw_sorted(logits / temperature, uniform[index], candidates, top_k, top_p)
+        elif top_p is not None:
+            token, logprob, log_mass = draw_nucleus(logits / temperature, uniform[index], top_p)
         else:
-            token, logprob, log_mass = _draw_truncated(logits / temperature, uniform[index], top_k, top_p)
+            token, logprob, log_mass = draw(logits / temperature, uniform[index])
         return _Sampled(
             jnp.where(ended, PAD, token),
             jnp.where(ended, 0.0, logprob),
@@ -214,7 +253,7 @@ def _sample(
         new = write(index, logits, ended)
         written = jax.tree.map(lambda all_, one: all_.at[index].set(one), written, new)
         logits, cache = policy.jax_decode(weights, new.tokens, start + index, length + index, cache)
-        return index + 1, logits, cache, ended | jnp.isin(new.tokens, jnp.array(stop, jnp.int32)), written
+        return index + 1, logits, cache, ended | jnp.isin(new.tokens, stop), written
 
     ended = jnp.repeat(is_padding, samples)
     shapes = jax.eval_shape(write, 0, logits, ended)
@@ -223,80 +262,3 @@ def _sample(
     last = write(new_tokens - 1, logits, ended)
     whole: _Sampled = jax.tree.map(lambda all_, one: all_.at[-1].set(one).T, written, last)
     return whole
-
-
-_Choice = tuple[jax.Array, jax.Array, jax.Array | None]
-"""The token, its log-probability, and the log of the mass that truncation kept."""
-
-
-def _likeliest(logits: jax.Array) -> _Choice:
-    token = jnp.argmax(logits, axis=-1)
-    return token, _pick(logits, token) - jax.nn.logsumexp(logits, axis=-1), None
-
-
-def _draw(logits: jax.Array, uniform: jax.Array) -> _Choice:
-    token, mass = _place(logits, uniform)
-    return token, _pick(logits, token) - mass, None
-
-
-def _draw_truncated(
-    logits: jax.Array, uniform: jax.Array, top_k: int | None, top_p: float | jax.Array | None
-) -> _Choice:
-    """Sample from the `top_k` likeliest tokens, and of those from the fewest whose probabilities reach `top_p`."""
-    kept, tokens = (logits, None) if top_k is None else jax.lax.top_k(logits, top_k)
-    if top_p is not None:
-        kept = jnp.where(_nucleus(kept, top_p), kept, -jnp.inf)
-    place, mass = _place(kept, uniform)
-    token = place if tokens is None else _pick(tokens, place)
-    return token, _pick(kept, place) - mass, mass - jax.nn.logsumexp(logits, axis=-1)
-
-
-def _nucleus(logits: jax.Array, top_p: float | jax.Array) -> jax.Array:
-    """Which of the tokens are the fewest whose probabilities reach `top_p`. Tokens as likely as the last are kept too.
-
-    The least probability of them is found by bisection, because to sort a large vocabulary takes much longer. It goes
-    by the bits of the numbers, which for positive ones are in the same order, so that it is exact after 31 steps.
-    """
-    shares = jax.nn.softmax(logits, axis=-1)
-    bits = jax.lax.bitcast_convert_type(shares, jnp.int32)
-
-    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        enough, too_few = bounds
-        middle = enough + (too_few - enough) // 2
-        reaches = jnp.where(bits >= middle, shares, 0.0).sum(axis=-1, keepdims=True) >= top_p
-        return jnp.where(reaches, middle, enough), jnp.where(reaches, too_few, middle)
-
-    none = bits.max(axis=-1, keepdims=True) + 1
-    least, _ = jax.lax.fori_loop(0, 31, halve, (jnp.zeros_like(none), none))
-    kept: jax.Array = bits >= least
-    return kept
-
-
-def _place(logits: jax.Array, uniform: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A place drawn from each row of logits with one number from 0 to 1, and the logsumexp of the row.
-
-    The place is where the running sum of the probabilities passes the number. It is found in two steps, first among
-    blocks of tokens, then within one, so that the running sums are short. One number for each token (Gumbel noise)
-    would be simpler, but to draw it takes longer than a small policy does, and it needs the memory of a vocabulary.
-    """
-    rows, size = logits.shape
-    width = math.isqrt(size - 1) + 1
-    top = logits.max(axis=-1, keepdims=True)
-    shares = jnp.pad(jnp.exp(logits - top), ((0, 0), (0, -size % width))).reshape(rows, -1, width)
-    blocks = shares.sum(axis=-1)
-    ends = jnp.cumsum(blocks, axis=-1)
-    total = ends[:, -1]
-    block = _first_past(blocks, ends, uniform * total)
-    within = jnp.take_along_axis(shares, block[:, None, None], axis=1)[:, 0]
-    rest = uniform * total - (_pick(ends, block) - _pick(blocks, block))
-    place = block * width + _first_past(within, jnp.cumsum(within, axis=-1), rest)
-    return place, jnp.log(total) + top[:, 0]
-
-
-def _first_past(shares: jax.Array, sums: jax.Array, target: jax.Array) -> jax.Array:
-    """The first place whose running sum is past the target. Rounding never makes it one that has no share."""
-    return jnp.argmax(jnp.where(shares > 0, sums > target[:, None], -1), axis=-1)
-
-
-def _pick(values: jax.Array, place: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(values, place[:, None], axis=1)[:, 0]
