@@ -2,11 +2,12 @@
 
     python benchmarks/sources.py [--json FILE]
 
-Rollouts and updates take about equal time: after a trial, the passes over each rollout are set so. Then `local` and
-`ahead` take turns of a few epochs each. The time of a turn is its median epoch, and each source is judged by its best
-turn. Rollouts may wait, as for a simulator in another process or an engine on another device. Updates may wait, as for
-an accelerator. If both compute, each needs a core of its own. Then Ray's workers, one beside two. It takes three
-minutes on a machine that has nothing else to do, and says little on one that has.
+Where both wait, they wait equally long, 50 ms a step of each, beside what they compute. Otherwise the passes over each
+rollout are set after a trial, so that rollouts and updates take about equal time. Then `local` and `ahead` take turns
+of a few epochs each. The time of a turn is its median epoch, and each source is judged by its best turn. Rollouts may
+wait, as for a simulator in another process or an engine on another device. Updates may wait, as for an accelerator. If
+both compute, each needs a core of its own. Then Ray's workers, one beside two. It takes three minutes on a machine that
+has nothing else to do, and says little on one that has.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ EPOCHS: Final = 10
 WARM_UP: Final = 3
 """Epochs of a turn that are not counted: the first rollouts are not made ahead."""
 PROMISE: Final = 1.6
+WAIT: Final = 0.05
+"""Seconds that a step of an environment and a gradient step wait, where they do. Not chosen by the result."""
 SUBSTEPS: Final = 150
 RAY_PROMISE: Final = 1.8
 DRIVER_PROMISE: Final = 0.005
@@ -42,10 +45,10 @@ RAY_ROLLOUTS: Final = 16
 
 
 class Waiting(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A CartPole whose steps take 20 ms, in which this process does nothing."""
+    """A CartPole whose steps wait, as for a simulator in another process."""
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.02)
+        time.sleep(WAIT)
         return self.env.step(action)
 
 
@@ -69,9 +72,10 @@ class Kind:
     """What each gradient step waits for, beside its own computation."""
 
 
-SMALL: Final = RolloutConfig(num_environments=4, steps_per_rollout=8, minibatches=4, update_epochs=1)
+SMALL: Final = RolloutConfig(num_environments=1, steps_per_rollout=8, minibatches=8, update_epochs=1)
+"""Eight steps of the environment, and as many gradient steps."""
 KINDS: Final = {
-    "both wait": Kind(lambda: Waiting(gymnasium.make("CartPole-v1")), SMALL, step_seconds=0.08),
+    "both wait": Kind(lambda: Waiting(gymnasium.make("CartPole-v1")), SMALL, step_seconds=WAIT),
     "rollouts wait, updates compute": Kind(lambda: Waiting(gymnasium.make("CartPole-v1")), SMALL),
     "both compute": Kind(
         HEAVY, RolloutConfig(num_environments=256, steps_per_rollout=64, minibatches=8, update_epochs=1)
@@ -126,6 +130,8 @@ def train(kind: Kind, rollout: RolloutConfig, epochs: int = EPOCHS) -> Stopwatch
 
 def balanced(kind: Kind) -> RolloutConfig:
     """The config with so many passes over each rollout that updates take about as long as rollouts."""
+    if kind.step_seconds:
+        return kind.rollout
     trial = train(kind, kind.rollout)
     passes = round(statistics.median(trial.rollouts) / statistics.median(trial.updates))
     return replace(kind.rollout, update_epochs=max(passes, 1))

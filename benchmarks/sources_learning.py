@@ -30,7 +30,14 @@ from hookline.training.tasks.cartpole import cartpole
 from hookline_hookspecs import TrainerState
 
 HERE: Final = Path(__file__).resolve().parent
-VARIANTS: Final = (("local", 1, 0), ("ahead", 1, 1), ("ahead", 1, 4), ("processes", 2, 1), ("processes", 2, 4))
+VARIANTS: Final = (
+    ("local", 1, 0),
+    ("ahead", 1, 1),
+    ("ahead", 1, 4),
+    ("processes", 2, 1),
+    ("processes", 2, 4),
+    ("ray", 2, 1),
+)
 """Source, workers and staleness."""
 TASKS: Final = {"cartpole": cartpole, "arithmetic": arithmetic}
 VERIFIERS: Final = ("verify-coherence", "verify-factual", "verify-length", "verify-toxicity")
@@ -85,7 +92,9 @@ def run(task: str, seed: int, source: str, workers: int, staleness: int) -> list
         seed=seed,
         assignments=assignments,
         hooks=[watch],
-        settings=Settings(allowed=dict.fromkeys(VERIFIERS if task == "arithmetic" else (), "the benchmark")),
+        settings=Settings(
+            allowed=dict.fromkeys((*VERIFIERS, "ray") if task == "arithmetic" else ("ray",), "this script")
+        ),
     )
     seconds = time.perf_counter() - begun
     outcome = JUDGES[task](trainer)

@@ -1,5 +1,5 @@
 """Tasks of a few seconds, for the tests of resumed runs: GRPO on sums, after a warm start and with a Hugging Face model
-under each engine, and SFT of that model. Among them are all weights and adapters, fp32 and bf16, each with both losses.
+under each engine, and SFT of that model; and GRPO on conversations of several turns. Among them are all weights and adapters, fp32 and bf16, each with both losses.
 
 python tests/resumed_tasks.py model                         # makes the model
 hookline train tests/resumed_tasks.py:jax_bf16              # trains it
@@ -14,8 +14,9 @@ import numpy as np
 from hookline import PluginManager
 from hookline.policies import LoraConfig, TransformerPolicy
 from hookline.rewards import IntegratedRewardConfig
-from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
-from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
+from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
+from hookline.rollout.text import CharacterTokenizer, Limits, TextProblem, arithmetic_lessons
+from hookline.rollout.text.environment import Conversation
 from hookline.testing.tiny_models import tiny_model
 from hookline.training import (
     LearnerConfig,
@@ -65,6 +66,58 @@ def warm_started(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     )
     rewards = IntegratedRewardConfig(min_reward_threshold=0.0)
     return Trainer(config, plugins=plugins, worker=worker, rewards=rewards, warm_start=warm_start)
+
+
+class Higher:
+    """A game of several turns: say a digit that is higher than the last, until the target. Rewards each step."""
+
+    limits = Limits(max_turns=3, max_new_tokens=2)
+
+    def __init__(self, targets: tuple[int, ...]) -> None:
+        self.targets = targets
+
+    def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> TextProblem:
+        return TextProblem(answer=str(rng.choice(self.targets)))
+
+    def converse(self, problem: TextProblem) -> Conversation:
+        target, last, reward = int(problem.answer), 0, 0.0
+        response = yield f"{target}?"
+        for turn in range(self.limits.max_turns):
+            digit = int(response) if response.isdigit() else -1
+            if not last < digit <= target:
+                break
+            last, reward = digit, reward + 1.0
+            if turn + 1 < self.limits.max_turns:
+                response = yield "+"
+        return reward
+
+
+@task(
+    threads=1,
+    losses={"grpo": {}},
+    optimizer=OptimizerConfig("adam", learning_rate=5e-3),
+    rollout=RolloutConfig(
+        num_environments=8, samples_per_prompt=4, rollouts_per_epoch=2, minibatches=2, update_epochs=1
+    ),
+)
+def turns(config: TrainerConfig, plugins: PluginManager) -> Trainer:
+    """Conversations of up to three turns, in groups. The second lesson unlocks by the rewards of the first."""
+    tokenizer = CharacterTokenizer("0123456789+?")
+    lessons = [
+        Lesson("low", Higher((5, 6, 7))),
+        Lesson("high", Higher((8, 9)), dependencies={"low": 0.05}, plateau_window=2, plateau_tolerance=1.0),
+    ]
+    worker = RolloutWorker(
+        RolloutWorkerConfig(
+            CurriculumConfig(lessons, micro_eval_frequency=None, eval_frequency=None),
+            policy=TransformerPolicy(tokenizer.size, width=16, layers=1, heads=2, context=16),
+            tokenizer=tokenizer,
+            seed=config.seed,
+            **worker_options(config.rollout),
+        ),
+        plugins,
+    )
+    return Trainer(config, plugins=plugins, worker=worker)
 
 
 def grpo(config: TrainerConfig, plugins: PluginManager) -> Trainer:

@@ -315,10 +315,15 @@ def test_sft_on_rows_without_a_token_that_counts_is_zero(transformer: Any, text_
     assert int(loss.count(batch)) == 0
 
 
+@pytest.mark.parametrize("is_stale", [True, False])
 @pytest.mark.parametrize("kl", [0.0, 0.1])
 def test_grpo_is_the_clipped_surrogate_of_each_token_that_was_judged(
-    transformer: Any, text_batch: dict[str, Tensor], kl: float
+    transformer: Any, text_batch: dict[str, Tensor], kl: float, is_stale: bool
 ) -> None:
+    if is_stale:
+        text_batch["proximal_logprobs"] = text_batch["logprobs"] + torch.linspace(
+            -1, 1, text_batch["logprobs"].shape[1]
+        )
     loss = loss_of("grpo", clip=0.2, kl=kl)
     loss.attach_policy(transformer)
     with torch.no_grad():  # away from the reference, so that there is a divergence
@@ -331,9 +336,11 @@ def test_grpo_is_the_clipped_surrogate_of_each_token_that_was_judged(
             before = plain_token_logprobs(old_policy, text_batch, row) if kl else {}
             advantage = float(text_batch["advantages"][row])
             for position, logprob in plain_token_logprobs(transformer, text_batch, row).items():
-                ratio = math.exp(logprob - float(text_batch["logprobs"][row, position - 1]))
+                old = float(text_batch["logprobs"][row, position - 1])
+                proximal = float(text_batch["proximal_logprobs"][row, position - 1]) if is_stale else old
+                ratio = math.exp(logprob - proximal)
                 clipped = min(max(ratio, 0.8), 1.2)
-                term = -min(ratio * advantage, clipped * advantage)
+                term = -min(math.exp(proximal - old), 2.0) * min(ratio * advantage, clipped * advantage)
                 if kl:
                     log_r = before[position] - logprob
                     term += kl * (math.exp(log_r) - 1 - log_r)

@@ -6,17 +6,22 @@ the first gradient step the ratio is 1 for every token.
 Both log-probabilities ignore top-k and top-p. The set of tokens they keep changes with the weights, and a token that
 leaves the set would have no gradient. This leaves a bias: sampling divides a token's probability by the kept mass, and
 the ratio does not correct for that factor. It is 1 without truncation, and at most 1 / top_p with top-p alone.
+
+Rollouts that were made with older weights use the decoupled objective, token by token, as `ppo_actor` does: the ratio
+is clipped around the policy at the start of the epoch, and weighted by that policy over the one that sampled the token.
+Clipped around an older policy, many tokens have no gradient from the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
+from hookline.policies.forward_torch import text_policy
 from hookline.training.losses.kl import Reference, kl_estimate
 from hookline.training.losses.loss import (
     Field,
@@ -27,11 +32,15 @@ from hookline.training.losses.loss import (
     tokens_forward,
     trained_tokens,
 )
+from hookline.training.losses.ppo_actor import MAX_WEIGHT
 
 if TYPE_CHECKING:
     from hookline.training.experience import Experience
 
 __all__ = ["GRPO", "GRPOConfig", "group_advantages"]
+
+ROWS_AT_ONCE: Final = 256
+"""How many rows of a stale experience one forward has, which limits its memory."""
 
 
 def group_advantages(rewards: Tensor, groups: Tensor, eps: float = 1e-4) -> Tensor:
@@ -72,6 +81,7 @@ class GRPO(Loss):
             "valid": Field("bool"),
             "loss_mask": Field("bool"),
             "logprobs": Field("float32"),
+            "proximal_logprobs": Field("float32", computed=True, optional=True),
             "temperature": Field("float32", ()),
             "rewards": Field("float32", ()),
             "groups": Field("int64", ()),
@@ -92,6 +102,8 @@ class GRPO(Loss):
         experience = shared.experience
         assert experience is not None
         experience.store("advantages", group_advantages(experience["rewards"], experience["groups"]))
+        if experience.is_stale:
+            experience.store("proximal_logprobs", _proximal_logprobs(shared, experience))
 
     def rows_to_learn_from(self, experience: Experience) -> Tensor | None:
         """The rows with a nonzero advantage. A group whose rewards are all equal has no gradient."""
@@ -105,8 +117,12 @@ class GRPO(Loss):
         advantages = self.of_batch(shared.batch, "advantages")[:, None]
         mask = _rewarded_tokens(shared.batch)
         logprobs = tokens_forward(shared, self.of_batch(shared.batch, "temperature"))
-        ratio = (logprobs - shared.batch["logprobs"]).exp()
+        old = shared.batch["logprobs"]
+        proximal = shared.batch.get("proximal_logprobs", old)
+        ratio = (logprobs - proximal).exp()
         loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+        if proximal is not old:
+            loss = loss * (proximal - old).exp().clamp(max=MAX_WEIGHT)
         if self._reference is not None:
             divergence = kl_estimate(logprobs, self._reference.token_logprobs(shared.batch))
             self.report(shared, "kl", masked_mean(divergence.detach(), mask))
@@ -119,3 +135,16 @@ class GRPO(Loss):
 def _rewarded_tokens(batch: Mapping[str, Tensor]) -> Tensor:
     """The trained tokens of responses that have a reward. The others would only make the mean smaller."""
     return trained_tokens(batch) & ~batch["rewards"].isnan()[:, None]
+
+
+def _proximal_logprobs(shared: SharedLossData, experience: Experience) -> Tensor:
+    """The log-probabilities of all trained tokens under the policy at the start of the epoch."""
+    rows = {name: experience[name] for name in ("tokens", "valid", "loss_mask", "temperature")}
+    parts = [
+        text_policy(shared.policy).token_logprobs(
+            part["tokens"], part["valid"], part["temperature"], trained_tokens(part)
+        )
+        for start in range(0, experience.rows, ROWS_AT_ONCE)
+        for part in [{name: own[start : start + ROWS_AT_ONCE] for name, own in rows.items()}]
+    ]
+    return torch.where(trained_tokens(rows), torch.cat(parts).float(), experience["logprobs"])
