@@ -65,7 +65,7 @@ CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
         "hookline.rollout.errors",
         "hookline.rollout.text",
     ),
-    "hookline_evaluation": ("hookline.http.*", "hookline.training"),
+    "hookline_evaluation": ("hookline.http.*", "hookline.parsing", "hookline.training"),
     "hookline_ray": ("hookline.rollout.errors", "hookline.rollout.sources"),
     "hookline_status": ("hookline.http.*",),
     "hookline_verifiers": ("hookline.rewards", "hookline.text_verifier"),

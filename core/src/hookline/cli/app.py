@@ -7,38 +7,35 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-from cyclopts import App
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import hookline
 from hookline.cli.columns import aligned, print_lines
-from hookline.cli.export_command import export
-from hookline.cli.hooks_command import hooks
-from hookline.cli.lock_command import lock
-from hookline.cli.new_plugin import new_plugin
-from hookline.cli.plugins_command import plugins
-from hookline.cli.train_command import train
 from hookline.errors import ConfigError, HooklineError, PluginError, did_you_mean
-from hookline.plugin_manager.loading import PluginLoader, PluginRecord
-from hookline.plugin_manager.manager import PluginManager
-from hookline.plugin_manager.settings import read_settings
 from hookline_hookspecs.errors import describe_error, error_message
 from hookline_hookspecs.logs import hide_secrets_in_tracebacks, print_traceback
 from hookline_hookspecs.redaction import redact_text
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+    from hookline.plugin_manager.loading import PluginRecord
+    from hookline.plugin_manager.manager import PluginManager
 
 __all__ = ["main"]
 
 HELP: Final = "Training runs whose evaluation, metrics, checkpoints, status and verification are plugins."
 
-OWN_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
-    "train": train,
-    "export": export,
-    "plugins": plugins,
-    "hooks": hooks,
-    "lock": lock,
-    "new-plugin": new_plugin,
+OWN_COMMANDS: Final = {
+    "train": "train_command",
+    "export": "export_command",
+    "plugins": "plugins_command",
+    "hooks": "hooks_command",
+    "lock": "lock_command",
+    "new-plugin": "new_plugin",
 }
+"""The module of each command, which has a function of the command's name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -75,10 +72,16 @@ class PluginCommand(NamedTuple):
     owner: PluginRecord
 
 
+def _own_command(name: str) -> Callable[..., Any]:
+    command: Callable[..., Any] = getattr(import_module(f"hookline.cli.{OWN_COMMANDS[name]}"), name.replace("-", "_"))
+    return command
+
+
 def _print_overview(plugin_commands: Mapping[str, PluginCommand]) -> None:
     """The commands in a line each. The help of one command is cyclopts', with its arguments."""
     print(f"{HELP}\n")
-    commands = OWN_COMMANDS | {name: command.function for name, command in plugin_commands.items()}
+    commands = {name: _own_command(name) for name in OWN_COMMANDS}
+    commands |= {name: command.function for name, command in plugin_commands.items()}
     print_lines(aligned([(f"  {name}", _first_sentence(commands[name])) for name in sorted(commands)]))
     print("\nhookline COMMAND --help shows the arguments of one, hookline --version the version.")
 
@@ -88,10 +91,15 @@ def _first_sentence(command: Callable[..., Any]) -> str:
 
 
 def _run(tokens: Sequence[str]) -> None:
-    app = App(name="hookline", version_flags=(), help=HELP, help_format="plaintext")
     name = tokens[0]
+    if tokens in (["plugins"], ["hooks"]):
+        _own_command(name)()  # nothing to parse: the import of cyclopts would take as long as the command
+        return
+    from cyclopts import App
+
+    app = App(name="hookline", version_flags=(), help=HELP, help_format="plaintext")
     if name in OWN_COMMANDS:
-        app.command(OWN_COMMANDS[name], name=name)
+        app.command(_own_command(name), name=name)
     elif not name.startswith("-"):
         commands = _find_plugin_commands(tokens)
         if name not in commands:
@@ -102,6 +110,8 @@ def _run(tokens: Sequence[str]) -> None:
 
 def _parsed(name: str, command: PluginCommand) -> App:
     """The command of a plugin. Its parameters are parsed here, so that an error names the plugin."""
+    from cyclopts import App
+
     app = App(name=name)
     try:
         app.default(command.function)
@@ -120,6 +130,10 @@ def _say(text: str, style: str) -> None:
 
 def _find_plugin_commands(tokens: Sequence[str]) -> dict[str, PluginCommand]:
     """Import the plugins and collect their commands. A faulty plugin is reported; the other commands stay available."""
+
+    from hookline.plugin_manager.loading import PluginLoader
+    from hookline.plugin_manager.manager import PluginManager
+    from hookline.plugin_manager.settings import read_settings
 
     def report(problem: object) -> None:
         _say(f"hookline: {redact_text(str(problem))}", "yellow")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from hookline import parsing
 
 __all__ = ["export"]
 
@@ -16,7 +16,7 @@ def export(
     /,
     *,
     checkpoint: str | None = None,
-    merge: Annotated[bool, Parameter(negative="")] = False,
+    merge: Annotated[bool, parsing.Parameter(negative="")] = False,
 ) -> None:
     """Write a run's Hugging Face policy, with its tokenizer, as a folder that `from_pretrained` loads.
 

@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
+from hookline import parsing
 from hookline.cli.columns import aligned, print_lines
 from hookline.errors import HooklineError, did_you_mean
 from hookline.plugin_manager.events import Event, Lifetime
@@ -34,8 +33,8 @@ def hooks(
     event: str | None = None,
     /,
     *,
-    markdown: Annotated[bool, Parameter(negative="")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    markdown: Annotated[bool, parsing.Parameter(negative="")] = False,
+    as_json: Annotated[bool, parsing.Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Show the events that a plugin can implement.
 

@@ -9,8 +9,8 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import importlib_metadata
-from cyclopts import Parameter
 
+from hookline import parsing
 from hookline.errors import ConfigError, HooklineError
 from hookline.plugin_manager.settings import read_settings
 
@@ -22,9 +22,9 @@ __all__ = ["lock"]
 
 def lock(
     *,
-    check: Annotated[bool, Parameter(negative="")] = False,
-    pylock: Annotated[bool, Parameter(negative="")] = False,
-    plugin: Annotated[tuple[str, ...], Parameter(name="-p", negative="")] = (),
+    check: Annotated[bool, parsing.Parameter(negative="")] = False,
+    pylock: Annotated[bool, parsing.Parameter(negative="")] = False,
+    plugin: Annotated[tuple[str, ...], parsing.Parameter(name="-p", negative="")] = (),
 ) -> None:
     """Write name, version and hash of every plugin and framework that takes part to `hookline.lock`.
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
+from hookline import parsing
 from hookline.cli.columns import aligned, print_lines
 from hookline.errors import HooklineError, did_you_mean
 from hookline.plugin_manager.loading import PluginLoader, PluginRecord
@@ -27,12 +26,12 @@ STYLES = {"active": "green", "disabled": "dim", "failed": "red", "quarantined": 
 def plugins(
     *,
     hook: str | None = None,
-    verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), negative="")] = False,
-    available: Annotated[bool, Parameter(negative="")] = False,
-    markdown: Annotated[bool, Parameter(negative="")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    plugin: Annotated[tuple[str, ...], Parameter(name="-p", negative="")] = (),
-    option: Annotated[tuple[str, ...], Parameter(name="-o", negative="")] = (),
+    verbose: Annotated[bool, parsing.Parameter(name=("--verbose", "-v"), negative="")] = False,
+    available: Annotated[bool, parsing.Parameter(negative="")] = False,
+    markdown: Annotated[bool, parsing.Parameter(negative="")] = False,
+    as_json: Annotated[bool, parsing.Parameter(name="--json", negative="")] = False,
+    plugin: Annotated[tuple[str, ...], parsing.Parameter(name="-p", negative="")] = (),
+    option: Annotated[tuple[str, ...], parsing.Parameter(name="-o", negative="")] = (),
 ) -> None:
     """Show the plugins of this environment and project, and why some are not active.
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
+from hookline import parsing
 from hookline.errors import HooklineError
 from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.run_file import is_run_file, read_run_file
@@ -30,12 +32,12 @@ def train(
     seed: int | None = None,
     source: str | None = None,
     workers: int | None = None,
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    plugin: Annotated[tuple[str, ...], Parameter(name="-p", negative="")] = (),
-    option: Annotated[tuple[str, ...], Parameter(name="-o", negative="")] = (),
-    assignment: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
-    show_config: Annotated[bool, Parameter(negative="")] = False,
-    profile_plugins: Annotated[bool, Parameter(negative="")] = False,
+    resume: Annotated[bool, parsing.Parameter(negative="")] = False,
+    plugin: Annotated[tuple[str, ...], parsing.Parameter(name="-p", negative="")] = (),
+    option: Annotated[tuple[str, ...], parsing.Parameter(name="-o", negative="")] = (),
+    assignment: Annotated[tuple[str, ...], parsing.Parameter(name="--set", negative="")] = (),
+    show_config: Annotated[bool, parsing.Parameter(negative="")] = False,
+    profile_plugins: Annotated[bool, parsing.Parameter(negative="")] = False,
 ) -> None:
     """Train a task with all installed plugins.
 
@@ -82,7 +84,7 @@ def train(
         raise HooklineError("--resume needs --run-dir, the folder of the run to resume")
     recorded = read_config(run_dir) if run_dir is not None and resume and (run_dir / CONFIG).exists() else {}
     task = task or _recorded_task(recorded, run_dir)
-    folder = run_dir or _new_folder(task)
+    folder = run_dir or _default_folder(task)
     settings = read_settings(
         plugin_arguments=plugin,
         option_arguments=option,
@@ -113,6 +115,8 @@ def train(
         print(redact_text(training.show_config(task, assignment, settings, **given)), end="")
         return
     began = Began()
+    if run_dir is None:
+        folder = _reserved(folder)
     command = ["hookline", "train", task, "--run-dir", str(folder), "--resume"]
     hint = _resume_hint(folder, [*command, *_arguments(given, plugin, option, assignment, profile_plugins)])
     try:
@@ -136,6 +140,9 @@ def train(
         if began:
             say(f"the run failed. {hint()}")
         raise
+    finally:
+        if run_dir is None and not began:
+            _give_back(folder)
     if trainer.ranks.rank == 0:
         print_outcome(trainer, folder, Console(highlight=False))
 
@@ -162,9 +169,35 @@ def _recorded_task(recorded: dict[str, Any], run_dir: Path | None) -> str:
     raise HooklineError("no task given: hookline train TASK, such as cartpole, arithmetic or path/to/file.py:NAME")
 
 
-def _new_folder(task: str) -> Path:
+def _default_folder(task: str) -> Path:
     name = Path(task).stem if is_run_file(task) else task.rpartition(":")[2] if ".py" in task else task
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _reserved(folder: Path) -> Path:
+    """Create the folder of a new run, numbered if another run of the task has begun in the same second.
+
+    Of several ranks, the first one has the folder. A folder that cannot be created is reported when the run claims it.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        return folder
+    for number in itertools.count(1):
+        own = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            own.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+        return own
+    return folder
+
+
+def _give_back(folder: Path) -> None:
+    """Remove the folder of a run that did not begin, if there is nothing in it."""
+    with suppress(OSError):
+        folder.rmdir()
+        folder.parent.rmdir()
 
 
 def _import_training(say: Callable[[str], None]) -> ModuleType:

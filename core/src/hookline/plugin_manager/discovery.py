@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,15 +126,14 @@ def find_plugins(settings: Settings) -> list[FoundPlugin]:
 
 def _installed_plugins() -> list[InstalledPlugin]:
     """The plugins of all distributions of this environment, sorted by name."""
-    read_metadata = cache(_read_metadata)
-    try:
-        found = [
-            InstalledPlugin(entry_point.name, entry_point, *read_metadata(entry_point.dist))
-            for entry_point in importlib_metadata.entry_points(group=PROJECT_NAME)
-        ]
-    except Exception:
-        # One distribution with broken metadata makes the whole query fail: read them one by one.
-        found = _installed_one_by_one()
+    found: list[InstalledPlugin] = []
+    seen: set[str] = set()
+    for dist in importlib_metadata.distributions():
+        name = _folder_of(dist).name.partition("-")[0]
+        # As for imports, the first distribution of a name on the path wins.
+        if not name or normalized(name) not in seen:
+            seen.add(normalized(name))
+            found += _installed_by(dist)
     return sorted(found, key=lambda plugin: (plugin.name, plugin.distribution))
 
 
@@ -148,13 +146,11 @@ def is_bridge(name: str) -> bool:
     return not dist.entry_points.select(group=PROJECT_NAME)
 
 
-def _read_metadata(dist: importlib_metadata.Distribution | None) -> tuple[str, str, tuple[str, ...], str]:
+def _read_metadata(dist: importlib_metadata.Distribution) -> tuple[str, str, tuple[str, ...], str]:
     """The name, version, dependencies and summary of a distribution, which are lines at the head of a file.
 
     The properties of `dist` parse the whole file by the `email` package, whose import alone takes a tenth of a command.
     """
-    if dist is None:
-        return "", "", (), ""
     text = dist.read_text("METADATA") or dist.read_text("PKG-INFO")
     if text is None:
         raise FileNotFoundError("there is no METADATA in it")
@@ -164,22 +160,15 @@ def _read_metadata(dist: importlib_metadata.Distribution | None) -> tuple[str, s
     return found["Name"], found["Version"], dependencies, found.get("Summary", "")
 
 
-def _installed_one_by_one() -> list[InstalledPlugin]:
-    found: dict[str, list[InstalledPlugin]] = {}
-    for dist in importlib_metadata.distributions():
-        plugins = _installed_by(dist)
-        if plugins:
-            # As for imports, the first distribution of a name on the path wins.
-            found.setdefault(normalized(plugins[0].distribution), plugins)
-    return [plugin for plugins in found.values() for plugin in plugins]
-
-
-def _installed_by(dist: Any) -> list[InstalledPlugin]:
+def _installed_by(dist: importlib_metadata.Distribution) -> list[InstalledPlugin]:
+    """The plugins of one distribution. Most have none, and only the files of the others are parsed."""
     try:
+        if f"[{PROJECT_NAME}]" not in (dist.read_text("entry_points.txt") or ""):
+            return []
         own = dist.entry_points.select(group=PROJECT_NAME)
         return [InstalledPlugin(entry_point.name, entry_point, *_read_metadata(dist)) for entry_point in own]
     except Exception as error:
-        folder = Path(str(getattr(dist, "_path", "")))
+        folder = _folder_of(dist)
         try:
             text = (folder / "entry_points.txt").read_bytes()
         except OSError:
@@ -189,3 +178,8 @@ def _installed_by(dist: Any) -> list[InstalledPlugin]:
         name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
         problem = f"the metadata in {folder} cannot be read: {describe_error(error)}"
         return [InstalledPlugin(name, None, distribution=name, version=version, problem=problem)]
+
+
+def _folder_of(dist: importlib_metadata.Distribution) -> Path:
+    """Where its metadata lies; an empty path if that is no folder."""
+    return Path(str(getattr(dist, "_path", "")))

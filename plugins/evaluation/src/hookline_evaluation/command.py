@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
+import hookline.parsing
 from hookline_evaluation.errors import EvaluationError
 from hookline_evaluation.options import Options
 from hookline_hookspecs import HooklineError
@@ -20,14 +19,14 @@ __all__ = ["evaluate"]
 def evaluate(
     target: Path | None = None,
     *,
-    lesson: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    lesson: Annotated[tuple[str, ...], hookline.parsing.Parameter(negative="")] = (),
     n_examples: int = 64,
-    sampled: Annotated[bool, Parameter(negative="")] = False,
+    sampled: Annotated[bool, hookline.parsing.Parameter(negative="")] = False,
     samples_per_problem: int = 1,
-    pass_at: Annotated[tuple[int, ...], Parameter(negative="")] = (),
+    pass_at: Annotated[tuple[int, ...], hookline.parsing.Parameter(negative="")] = (),
     seed: int = 0,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    serve: Annotated[bool, Parameter(negative="")] = False,
+    as_json: Annotated[bool, hookline.parsing.Parameter(name="--json", negative="")] = False,
+    serve: Annotated[bool, hookline.parsing.Parameter(negative="")] = False,
     host: str = "127.0.0.1",
     port: int = 8765,
     root: Path = Path(),

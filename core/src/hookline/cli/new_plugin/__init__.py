@@ -12,9 +12,8 @@ from pathlib import Path
 from string import Template
 from typing import Annotated, Final, Literal, NamedTuple
 
-from cyclopts import Parameter
-
 import hookline
+from hookline import parsing
 from hookline.errors import HooklineError
 
 __all__ = ["KINDS", "new_plugin"]
@@ -49,7 +48,7 @@ def new_plugin(
     /,
     *,
     kind: Kind = "plugin",
-    folder: Annotated[Path | None, Parameter(name="--in")] = None,
+    folder: Annotated[Path | None, parsing.Parameter(name="--in")] = None,
 ) -> None:
     """Write a new plugin as a distribution, ready to install and publish.
 
