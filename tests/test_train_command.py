@@ -39,6 +39,25 @@ def test_a_task_leaves_a_run_folder_with_all_that_plugins_make(tmp_path: Path) -
     assert "Time spent in plugins" in result.stderr
 
 
+def test_runs_of_a_task_that_begin_in_one_second_have_a_folder_each(tmp_path: Path) -> None:
+    same_second = (
+        "import sys, time\n"
+        "time.strftime = lambda *_: '20260101-000000'\n"
+        "from hookline.cli import main\n"
+        "main(['train', 'cartpole', '--epochs', '1', '-p', 'no:checkpoint', '-p', 'no:evaluation'])\n"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", same_second], cwd=tmp_path) for _ in range(2)]
+    assert [run.wait(timeout=500) for run in runs] == [0, 0]
+    folders = sorted((tmp_path / "runs").iterdir())
+    assert [folder.name for folder in folders] == ["cartpole-20260101-000000", "cartpole-20260101-000000-2"]
+    assert all((folder / "config.json").exists() for folder in folders)
+
+
+def test_a_run_that_does_not_begin_leaves_no_folder(tmp_path: Path) -> None:
+    assert train("cartpol", cwd=tmp_path).returncode != 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_is_stopped_by_ctrl_c_and_taken_up_as_it_says(tmp_path: Path) -> None:
     started = ["--seed", "3", "-p", "no:status", "-o", "checkpoint.every=1", "-o", "metrics.csv=true"]
     run = subprocess.Popen(
