@@ -1,5 +1,6 @@
 """Tasks of a few seconds, for the tests of resumed runs: GRPO on sums, after a warm start and with a Hugging Face model
-under each engine, and SFT of that model; and GRPO on conversations of several turns. Among them are all weights and adapters, fp32 and bf16, each with both losses.
+under each engine, SFT of that model, and GRPO on conversations. Among them are all weights and adapters, fp32 and bf16,
+each with both losses.
 
 python tests/resumed_tasks.py model                         # makes the model
 hookline train tests/resumed_tasks.py:jax_bf16              # trains it
@@ -104,8 +105,8 @@ def turns(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     """Conversations of up to three turns, in groups. The second lesson unlocks by the rewards of the first."""
     tokenizer = CharacterTokenizer("0123456789+?")
     lessons = [
-        Lesson("low", Higher((5, 6, 7))),
-        Lesson("high", Higher((8, 9)), dependencies={"low": 0.05}, plateau_window=2, plateau_tolerance=1.0),
+        Lesson("low", Higher((5, 6, 7)), plateau_window=2, plateau_tolerance=1.0),
+        Lesson("high", Higher((8, 9)), dependencies={"low": 0.05}),
     ]
     worker = RolloutWorker(
         RolloutWorkerConfig(

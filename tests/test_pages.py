@@ -12,7 +12,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -318,8 +317,6 @@ def test_every_command_works(
         if arguments[0] == "train" and "--show-config" not in arguments:
             arguments += ["--show-config"] if page not in TRAINED else [] if "--epochs" in line else ["--epochs", "2"]
         capsys.readouterr()
-        if page in TRAINED and arguments[0] == "train":
-            time.sleep(1.0)  # a run's folder is named by the second
         assert run_command(arguments) == 0, f"{page}: {line}\n{capsys.readouterr().err}"
         assert capsys.readouterr().out.strip() or "--check" in line, line
     assert len(seen) > 20

@@ -94,7 +94,7 @@ def _run(tokens: Sequence[str]) -> None:
     name = tokens[0]
     if tokens in (["plugins"], ["hooks"]):
         _own_command(name)()  # nothing to parse: the import of cyclopts would take as long as the command
-        return
+        sys.exit()  # as an app of cyclopts does
     from cyclopts import App
 
     app = App(name="hookline", version_flags=(), help=HELP, help_format="plaintext")
