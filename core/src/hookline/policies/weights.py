@@ -73,18 +73,23 @@ def share_with_jax(weights: Mapping[str, Any], dtype: Any) -> dict[str, jax.Arra
     change of the tensor then changes the array.
     """
     framework = require("jax", "a rollout engine")
-    arrays = {name: _shared(framework, value) for name, value in weights.items()}
-    arrays = {name: array if array.dtype == dtype else array.astype(dtype) for name, array in arrays.items()}
-    shared: dict[str, jax.Array] = framework.device_put(arrays, framework.devices()[0])
-    return shared
+    device = framework.devices()[0]
+    # As NumPy arrays, since JAX releases those in a thread that has the GIL. A tensor that came by DLPack is released
+    # in a thread of XLA, which aborts the process if the interpreter has ended.
+    arrays = framework.device_put(
+        {name: _in_place(framework, own) for name, own in weights.items()}, device, may_alias=True
+    )
+    return {name: array if array.dtype == dtype else array.astype(dtype) for name, array in arrays.items()}
 
 
-def _shared(framework: Any, value: Any) -> Any:
-    if hasattr(value, "detach"):  # a torch tensor, which needs no torch import
-        return framework.numpy.from_dlpack(value.detach().cpu())
+def _in_place(framework: Any, value: Any) -> Any:
+    """A torch tensor as the NumPy array of the same memory, and a copy of one whose dtype NumPy does not have."""
     if isinstance(value, framework.Array):
         return value
-    return framework.numpy.asarray(_readable(require("numpy", "handing over weights"), value))
+    if not hasattr(value, "detach"):
+        return _readable(require("numpy", "handing over weights"), value)
+    tensor = value.detach().cpu()
+    return (tensor.float() if tensor.dtype.itemsize < 4 else tensor).numpy()
 
 
 def fingerprint(module: nn.Module) -> str:

@@ -17,11 +17,11 @@ from hookline.rollout import TrackedNumbers
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainerConfigError, TrainingError
-from hookline.training.gc_freeze import gc_freeze
 from hookline.training.given_policy import given_policy
 from hookline.training.learner.learner import Learner, choose_device
 from hookline.training.losses.registry import NAME as LOSSES
 from hookline.training.losses.registry import LossLifecycle, build_losses
+from hookline.training.memory import gc_freeze, keep_freed_memory
 from hookline.training.policy_evaluator import NAME as EVALUATOR
 from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline.training.ranks import join_ranks
@@ -205,6 +205,8 @@ class Trainer:
     def train(self) -> TrainerState:
         """Run to the end and return the final state. Raises the error of a run that fails."""
         self.ranks.join()
+        if self.learner.device.type == "cpu":
+            keep_freed_memory()
         own: dict[str, object] = {
             NAME: ResumePoint(self),
             EVALUATOR: PolicyEvaluator(self),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,16 +26,8 @@ PAD: Final = 0
 MIN_ROWS: Final = 32
 """The fewest responses that are worth a thread of their own."""
 
-
-_engines: weakref.WeakSet[JaxEngine] = weakref.WeakSet()
-
-
-@atexit.register
-def _let_go_of_weights() -> None:
-    # They may be memory of torch, which takes the GIL to free it. A thread of XLA that does so after the interpreter
-    # has ended aborts the process.
-    for engine in list(_engines):
-        engine._weights = {}
+MAX_ROWS: Final = 128
+"""About as many responses as are generated at once on a CPU core. The keys and values of more do not fit its caches."""
 
 
 class JaxEngine:
@@ -60,7 +50,6 @@ class JaxEngine:
         self.context = policy.context
         self.vocabulary = policy.vocabulary
         self.version: int | None = None
-        _engines.add(self)
         if weights is not None:
             self.update_weights(weights, None)
 
@@ -115,7 +104,7 @@ class JaxEngine:
         if len(parts) == 1:
             made = [generate(parts[0])]
         else:
-            with ThreadPoolExecutor(len(parts)) as threads:
+            with ThreadPoolExecutor(_cores()) as threads:
                 made = list(threads.map(generate, parts))
         wanted = len(prompts) * samples
         whole: Generated = jax.tree.map(lambda *arrays: np.concatenate(arrays)[:wanted], *made)
@@ -123,15 +112,20 @@ class JaxEngine:
 
 
 def _parts(prompts: int, samples: int) -> list[slice]:
-    """Parts of equal size that are generated in parallel, one for each core. On a GPU it is one part.
+    """Parts of equal size, which the cores generate in parallel. On a GPU it is one part.
 
     XLA computes the small matrix products of a decode step on one core.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = min(cores, prompts * samples // MIN_ROWS) if jax.default_backend() == "cpu" else 1
+    rows = prompts * samples
+    wanted = max(min(_cores(), rows // MIN_ROWS), rows // MAX_ROWS) if jax.default_backend() == "cpu" else 1
     count = max((n for n in range(1, wanted + 1) if prompts % n == 0), default=1)
     size = prompts // count
     return [slice(start, start + size) for start in range(0, prompts, size)]
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def padded_length(length: int) -> int:

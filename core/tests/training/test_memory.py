@@ -1,14 +1,17 @@
-"""Objects that live as long as a run are excluded from garbage collection."""
+"""Objects that live as long as a run are excluded from garbage collection, and freed tensors are used again."""
 
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from hookline import PluginManager, hookimpl
-from hookline.training.gc_freeze import gc_freeze
+from hookline.training.memory import gc_freeze
 from hookline.training.tasks.addition import addition
 from hookline_hookspecs import TrainerState
 
@@ -58,3 +61,29 @@ def test_objects_that_were_frozen_before_the_run_stay_frozen() -> None:
     with gc_freeze() as freeze:
         freeze()
     assert gc.get_freeze_count() > 0
+
+
+HOW_OFTEN_PAGES_ARE_CLEARED = """
+import resource, torch
+from hookline.training.memory import keep_freed_memory
+keep_freed_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(3):
+    torch.ones(64 << 18)
+before = faults()
+for _ in range(10):
+    torch.ones(64 << 18)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
+def test_the_memory_of_a_freed_tensor_is_used_again_unless_the_environment_says_otherwise() -> None:
+    def faults(**environment: str) -> int:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        command = [sys.executable, "-c", HOW_OFTEN_PAGES_ARE_CLEARED]
+        return int(subprocess.run(command, env={**own, **environment}, capture_output=True, check=True).stdout)
+
+    assert faults() < 1000
+    assert faults(MALLOC_TRIM_THRESHOLD_="131072", MALLOC_MMAP_THRESHOLD_="131072") > 10_000
