@@ -52,7 +52,7 @@ def test_a_run_may_be_evaluated_in_the_background(evaluated: Evaluated) -> None:
     record = json.loads(line)
     assert (record["environment"], record["epoch"]) == ("CartPole-v1", 1)
     assert len(record["observations"]) == record["length"] == record["reward"]
-    assert "<animateTransform" in (replays / "epoch-000001.html").read_text()
+    assert "<polyline" in (replays / "epoch-000001.html").read_text()
 
 
 def test_the_command_gives_the_scores_that_the_run_has(

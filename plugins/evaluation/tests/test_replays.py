@@ -213,21 +213,11 @@ def test_what_verifiers_object_to_is_marked_where_it_stands() -> None:
     assert "verification: fail" in page.text
 
 
-def test_a_cartpole_is_seen_to_move() -> None:
-    states = [[0.1 * step, 0.0, 0.02 * step, 0.0] for step in range(5)]
-    metadata = {"environment_name": "CartPole-v1", "length": 5, "truncated": False}
-    arrays = {"obs": states, "actions": [1] * 5, "rewards": [1.0] * 5}
-    page = page_of(Episode(reward=5.0, arrays=arrays, metadata=metadata))
-    assert page.tags.count("animatetransform") == 2
-    assert any("260.0 120" in (value or "") for name, value in page.attributes if name == "values")
-    assert "CartPole-v1, ended after 5 steps" in page.text
-
-
 def test_every_number_of_a_trajectory_has_its_strip() -> None:
     arrays = {"obs": [[0.0, 5.0], [1.0, None], [2.0, 7.0]], "actions": [0, 1, 0], "rewards": [1.0, 1.0, 0.5]}
     page = page_of(Episode(reward=2.5, arrays=arrays, metadata={"environment_name": "Maze-v0", "length": 3}))
     assert page.tags.count("polyline") == 4
-    for words in ("observation 1", "5 to 7", "action 0", "reward so far", "1 to 2.5"):
+    for words in ("Maze-v0, ended after 3 steps", "observation 1", "5 to 7", "action 0", "reward so far", "1 to 2.5"):
         assert words in page.text
 
 

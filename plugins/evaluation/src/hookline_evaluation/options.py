@@ -39,7 +39,7 @@ class Options:
     """Epochs between two micro evaluations, which are short and of the current lesson only; None for none."""
     micro_n_examples: int = 8
     """Examples or episodes of a micro evaluation."""
-    replays: int = 4
+    replays: int = 2
     """How many episodes of each lesson a full evaluation saves as a replay."""
     url: str | None = None
     """The URL of the evaluation server, for `mode = "remote"`. Its token is in HOOKLINE_EVALUATION_TOKEN."""

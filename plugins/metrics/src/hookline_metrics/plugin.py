@@ -18,7 +18,6 @@ from hookline_hookspecs import (
     ReplayRecord,
     Rollout,
     TrainerState,
-    Watch,
     hookimpl,
 )
 from hookline_hookspecs.redaction import redact
@@ -53,8 +52,9 @@ class Metrics:
         self._recording: Recording | None = None
         self._has_started = False
         self._is_restored = False
-        self._gradients = Watch(options.gradients_every or None)
         self._has_logged_lost_report = False
+        if options.gradients_every:  # set on the instance, since an option is its schedule
+            self.measure_gradients = self._measuring_gradients(options.gradients_every)
 
     # -- the run --------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,6 @@ class Metrics:
         recording.live.start_step = state.step
         recording.live.start_epoch = report_data.get("start_epoch", state.epoch)
         self._phases.restart(state.step, state.agent_step)
-        self._gradients.skip_to(state.step)
         recording.record(state.step, None, {STARTED: 1.0})
         self._has_started = True
 
@@ -142,13 +141,14 @@ class Metrics:
         live.numbers = {**live.numbers, **numbers} if step == live.numbers_step else numbers
         live.step = live.numbers_step = step
 
-    @hookimpl(scope="driver")
-    def on_mb_end(self, state: TrainerState) -> None:
-        gradients, step = self._gradients, state.step
-        if gradients.seen <= step < gradients.next_due:  # as `is_due` would say, without its call at every step
-            return
-        if gradients.is_due(step) and self._recording is not None:
-            self._recording.record(state.step, state.epoch, gradient_statistics(state.policy), "the policy's modules")
+    def _measuring_gradients(self, every: int) -> Callable[..., None]:
+        @hookimpl(specname="on_mb_end", every=every, scope="driver")
+        def measure(state: TrainerState) -> None:
+            if self._recording is not None:
+                numbers = gradient_statistics(state.policy)
+                self._recording.record(state.step, state.epoch, numbers, "the policy's modules")
+
+        return measure
 
     @hookimpl(every=1, scope="driver")
     def on_epoch_end(self, state: TrainerState) -> None:

@@ -1,15 +1,14 @@
-"""Draws control episodes as SVG without scripts: plots of a trajectory, and an animation of CartPole."""
+"""Draws the trajectory of a control episode as SVG, without scripts."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["cartpole_animation", "trajectory_plot"]
+__all__ = ["trajectory_plot"]
 
 WIDTH: Final = 680
 HEIGHT: Final = 42
@@ -20,12 +19,6 @@ MAX_OBSERVATIONS: Final = 8
 MAX_ACTIONS: Final = 4
 MAX_POINTS: Final = 125
 """The most points of one plot."""
-
-TRACK: Final = 2.4
-"""How far the cart may go to either side in CartPole."""
-SECONDS_PER_STEP: Final = 0.02
-STEPS_PER_FRAME: Final = 2
-"""So 25 frames per second."""
 
 
 def trajectory_plot(observations: Sequence[Any], actions: Sequence[Any], rewards: Sequence[float | None]) -> str:
@@ -74,28 +67,4 @@ def _strip(index: int, name: str, values: NDArray[Any]) -> str:
         f'<polyline transform="scale(.1)" fill="none" stroke="{colour}" stroke-width="10" points="{points}"/>'
         f'<text x="{WIDTH + 10}" y="18" font-size="12" fill="{colour}">{name}</text>'
         f'<text x="{WIDTH + 10}" y="33" font-size="11" fill="#888">{low:.3g} to {high:.3g}</text></g>'
-    )
-
-
-def cartpole_animation(observations: Sequence[Sequence[float]]) -> str:
-    """An animation of the cart and its pole, in a loop."""
-    scale, ground, pole = 100, 120, 80
-    if not observations or len(observations[0]) != 4:
-        return ""
-    duration = f"{max(len(observations), 2) * SECONDS_PER_STEP:.2f}s"
-    shown = observations[::STEPS_PER_FRAME]
-    places = ";".join([f"%.1f {ground}"] * len(shown)) % tuple([(TRACK + row[0]) * scale for row in shown])
-    angles = ";".join(["%.2f"] * len(shown)) % tuple([math.degrees(row[2]) for row in shown])
-    first_place, first_angle = places.partition(";")[0], angles.partition(";")[0]
-    timing = f'dur="{duration}" repeatCount="indefinite" calcMode="discrete"'
-    return (
-        f'<svg viewBox="0 0 {2 * TRACK * scale:g} 150" width="480" role="img" aria-label="cart and pole">'
-        f'<line x1="0" y1="{ground}" x2="{2 * TRACK * scale:g}" y2="{ground}" stroke="#888"/>'
-        f'<g transform="translate({first_place})">'
-        f'<animateTransform attributeName="transform" type="translate" values="{places}" {timing}/>'
-        '<rect x="-22" y="-12" width="44" height="24" rx="3" fill="#2b7bba"/>'
-        f'<g transform="rotate({first_angle})">'
-        f'<animateTransform attributeName="transform" type="rotate" values="{angles}" {timing}/>'
-        f'<line x1="0" y1="-6" x2="0" y2="-{pole}" stroke="#d9822b" stroke-width="6" stroke-linecap="round"/>'
-        "</g></g></svg>"
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from hookline_evaluation.replays.drawing import cartpole_animation, trajectory_plot
+from hookline_evaluation.replays.drawing import trajectory_plot
 
 __all__ = ["replay_page"]
 
@@ -107,8 +107,6 @@ def _text_parts(record: Mapping[str, Any]) -> Iterable[str]:
 def _control_parts(record: Mapping[str, Any]) -> Iterable[str]:
     ending = f"{'cut short' if record.get('truncated') else 'ended'} after {record.get('length')} steps"
     yield f"<p class='label'>{escape(str(record.get('environment')))}, {escape(ending)}</p>"
-    if record.get("environment") == "CartPole-v1":
-        yield cartpole_animation(record["observations"])
     yield trajectory_plot(record["observations"], record.get("actions", []), record.get("rewards", []))
 
 
