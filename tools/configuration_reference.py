@@ -16,7 +16,7 @@ import importlib_metadata
 
 from hookline import PluginManager
 from hookline.cli.plugin_directory import available_plugins
-from hookline.field_docs import field_docs
+from hookline.option_models import field_docs
 from hookline.plugin_manager.construction import Blueprint
 from hookline.plugin_manager.settings import ENVIRONMENT
 from hookline.plugin_manager.settings_schema import Schema

@@ -15,7 +15,7 @@ from packaging.version import Version
 
 import hookline as hookline_package
 from hookline.cli import main
-from hookline.plugin_manager import PluginError, fingerprints, open_plugins
+from hookline.plugin_manager import PluginError, lock_file, open_plugins
 from hookline.session import open_session
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def _hash_again() -> Iterator[None]:
     """A process hashes what it has imported once; these tests change it."""
 
     def forget() -> None:
-        fingerprints._hash_of_package.cache_clear()
-        fingerprints.fingerprints_of_packages.cache_clear()
+        lock_file._hash_of_package.cache_clear()
+        lock_file.fingerprints_of_packages.cache_clear()
 
     forget()
     yield
@@ -54,7 +54,7 @@ def project(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def hookline(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     code: Any = 0
-    fingerprints._hash_of_package.cache_clear()
+    lock_file._hash_of_package.cache_clear()
     try:
         main(arguments)
     except SystemExit as exit_:

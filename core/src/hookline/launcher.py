@@ -50,7 +50,7 @@ def main(
     """
     loggers, functions = check_loggers(custom_logger_fns), check_hook_functions(hook_fns or {})
     from hookline.training import Trainer
-    from hookline.training.tasks.addition import addition
+    from hookline.training.tasks.arithmetic import addition
 
     with plugins_for_a_run(settings=settings) as plugins:
         if dataset is None:

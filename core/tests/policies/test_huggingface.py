@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, GenerationConfig
 
 from hookline.policies import HuggingFacePolicy, LoraConfig, PolicyError
-from hookline.policies.huggingface_tokenizer import HuggingFaceTokenizer
+from hookline.policies.huggingface import HuggingFaceTokenizer
 from hookline.policies.huggingface_torch import CausalLM
 from hookline.policies.protocol import Tokenizer
 from hookline.testing.tiny_models import CHAT_TEMPLATE, FAMILIES, tiny_model, tiny_tokenizer

@@ -79,7 +79,7 @@ def test_an_ellipsis_stands_for_the_defaults() -> None:
 def test_a_run_file_names_models_relative_to_itself(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from hookline.run_file import Layer
-    from hookline.training.config_layers import apply_layers
+    from hookline.training.config_files import apply_layers
     from hookline.training.tasks.grpo import GRPOTaskConfig
 
     options = {"perplexity_model": "policy", "reward_model": "models/reward", "reward_model_range": [-2, 2.5]}

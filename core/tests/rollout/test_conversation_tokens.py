@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline.policies import PolicyError
-from hookline.policies.huggingface_tokenizer import HuggingFaceTokenizer
+from hookline.policies.huggingface import HuggingFaceTokenizer
 from hookline.policies.protocol import Tokenizer
 from hookline.rollout import Lesson, SamplingConfig
 from hookline.rollout.engines import Generated

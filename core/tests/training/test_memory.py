@@ -12,7 +12,7 @@ import pytest
 
 from hookline import PluginManager, hookimpl
 from hookline.training.memory import gc_freeze
-from hookline.training.tasks.addition import addition
+from hookline.training.tasks.arithmetic import addition
 from hookline_hookspecs import TrainerState
 
 

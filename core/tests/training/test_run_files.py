@@ -20,8 +20,7 @@ from hookline.plugin_manager.settings import Settings, read_settings
 from hookline.run_file import Layer, parse_assignment, read_run_file
 from hookline.training import OptimizerConfig, Task, Trainer, TrainerConfig
 from hookline.training.config import as_plain_data
-from hookline.training.config_layers import apply_layers
-from hookline.training.config_toml import run_file_text
+from hookline.training.config_files import apply_layers, run_file_text
 from hookline.training.run import rebuild_trainer, show_config
 from hookline.training.tasks import find_task
 

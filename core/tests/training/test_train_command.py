@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ENDS_EARLY = """
 import os, signal
 from hookline import hookimpl
-from hookline.training.tasks.addition import addition
+from hookline.training.tasks.arithmetic import addition
 
 class Ends:
     critical = True

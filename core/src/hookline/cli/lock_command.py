@@ -72,7 +72,7 @@ def _write_pylock(path: Path, records: list[PluginRecord]) -> Path:
     """Have pip resolve the installed versions of all that takes part, and all that they need, into a file."""
     from packaging.version import Version
 
-    from hookline.plugin_manager.fingerprints import fingerprints_of_packages
+    from hookline.plugin_manager.lock_file import fingerprints_of_packages
 
     pip = importlib_metadata.version("pip")
     if Version(pip) < Version("25.1"):

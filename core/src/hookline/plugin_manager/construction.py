@@ -11,10 +11,10 @@ from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
 from hookline.errors import ConfigError, ConfigFault, PluginError, did_you_mean
+from hookline.option_models import declared_secrets, field_names, is_pydantic_model, validation_faults
 from hookline.plugin_manager.faults import ErrorPolicy
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.settings import Settings, is_redacted
-from hookline.pydantic_faults import declared_secrets, field_names, is_pydantic_model, validation_faults
 from hookline_hookspecs import PROJECT_NAME, At, Cycle, Every, Schedule
 from hookline_hookspecs.redaction import redact, remember_secrets
 

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from hookline.option_models import is_pydantic_model
 from hookline.plugin_manager.faults import FaultLedger
 from hookline.plugin_manager.loading import PluginRecord
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.timing import PluginTimer
-from hookline.pydantic_faults import is_pydantic_model
 from hookline_hookspecs.redaction import redact
 
 __all__ = ["PluginListing", "list_plugins", "print_summary"]

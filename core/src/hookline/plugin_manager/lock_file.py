@@ -11,22 +11,98 @@
 
 It says what took part, and a run compares it with what is installed. It does not say what to install: that is what
 `pylock.toml` is for, which pip writes.
+
+The hash of a plugin is over the files of its package as they are now, so an editable install or an edit by hand shows.
+Frameworks have gigabytes of files; their hash is over the hashes that pip recorded when it installed them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
+import importlib_metadata
+
 from hookline.errors import HooklineError
-from hookline.plugin_manager.fingerprints import fingerprint_of_plugin, fingerprints_of_packages
+from hookline.plugin_manager.discovery import InstalledPlugin
 from hookline.plugin_manager.loading import PluginRecord
 from hookline_hookspecs.files import write_atomically
 
-__all__ = ["LOCK_FILE", "differences", "find_lock", "write_lock"]
+__all__ = ["LOCK_FILE", "differences", "find_lock", "fingerprint_of_plugin", "fingerprints_of_packages", "write_lock"]
+
+
+OWN: Final = ("hookline", "hookline-hookspecs")
+FRAMEWORKS: Final = (
+    "gymnasium", "jax", "jaxlib", "lightning", "mlx", "mlx-lm", "numpy", "peft", "ray", "stable-baselines3",
+    "tokenizers", "torch", "transformers", "trl",
+)  # fmt: skip
+"""The frameworks that a run may use. Those that are installed take part."""
+
+
+def fingerprint_of_plugin(record: PluginRecord) -> dict[str, Any]:
+    """Where a loaded plugin comes from, its version, and the hash of its code."""
+    found = record.found
+    if isinstance(found, InstalledPlugin):
+        assert found.entry_point is not None, "an active plugin has an entry point"
+        return {**found.recorded, "hash": _hash_of_package(found.entry_point.module.partition(".")[0])}
+    reference = found.entry.reference
+    if reference.file is not None:
+        return {**found.recorded, "hash": _hash_of_files([reference.file], reference.file.parent)}
+    return {**found.recorded, "hash": _hash_of_package(reference.module.partition(".")[0], "*.py")}
+
+
+@cache
+def fingerprints_of_packages() -> dict[str, dict[str, str]]:
+    """Version and hash of Hookline and of the installed frameworks, and the version of Python, by name."""
+    found = {"python": {"version": platform.python_version()}}
+    for name in (*OWN, *FRAMEWORKS):
+        try:
+            distribution = importlib_metadata.distribution(name)
+        except importlib_metadata.PackageNotFoundError:
+            continue
+        own = _hash_of_package(name.replace("-", "_")) if name in OWN else _recorded_hash(distribution)
+        found[name] = {"version": distribution.version, "hash": own}
+    return found
+
+
+@cache
+def _hash_of_package(name: str, pattern: str = "*") -> str:
+    """The hash of the files of an imported package, or of the file of an imported module.
+
+    :param pattern: which files. The package of a project may have a run's folder in it.
+    """
+    module: ModuleType = sys.modules[name]
+    folders = [Path(folder) for folder in getattr(module, "__path__", ())]
+    if not folders:
+        return _hash_of_files([Path(str(module.__file__))], Path(str(module.__file__)).parent)
+    files = [file for file in sorted(folders[0].rglob(pattern)) if file.is_file() and "__pycache__" not in file.parts]
+    return _hash_of_files(files, folders[0])
+
+
+def _hash_of_files(files: Sequence[Path], folder: Path) -> str:
+    return _hash_of_lines(
+        f"{file.relative_to(folder)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files
+    )
+
+
+def _recorded_hash(distribution: importlib_metadata.Distribution) -> str:
+    """The hash of a wheel's own files, by the hashes that its installer recorded. Empty if it recorded none."""
+    record = distribution.read_text("RECORD") or ""
+    own = [line for line in record.splitlines() if not line.startswith("..") and ".dist-info/" not in line]
+    return _hash_of_lines(sorted(line for line in own if "__pycache__" not in line)) if own else ""
+
+
+def _hash_of_lines(lines: Iterable[str]) -> str:
+    return f"sha256:{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()}"
+
 
 LOCK_FILE: Final = "hookline.lock"
 HEADING: Final = "# What takes part in the runs of this project. Written by `hookline lock`, compared by every run.\n"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from hookline.errors import ConfigFault
-from hookline.pydantic_faults import validation_faults
+from hookline.option_models import validation_faults
 
 __all__ = ["Schema", "read_table"]
 

@@ -17,10 +17,9 @@ from mlx_lm.utils import _get_classes
 
 from hookline.mlx_models import load_mlx_model
 from hookline.rewards.config import RewardConfig
-from hookline.rewards.conversations import Conversation, ConversationTokenizer, Row, conversation_of
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column
-from hookline.rewards.padded_batches import PaddedBatches
+from hookline.rewards.model_inputs import Conversation, ConversationTokenizer, PaddedBatches, Row, conversation_of
 from hookline_hookspecs import Episode
 from hookline_hookspecs.errors import describe_error
 

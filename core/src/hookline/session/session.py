@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from hookline.errors import HooklineError
-from hookline.plugin_manager.fingerprints import fingerprint_of_plugin, fingerprints_of_packages
 from hookline.plugin_manager.listing import list_plugins
+from hookline.plugin_manager.lock_file import fingerprint_of_plugin, fingerprints_of_packages
 from hookline.plugin_manager.manager import PluginManager
 from hookline.session.run_folder import claimed_run_folder, holds_run, write_config
 from hookline.session.signals import termination_as_exception

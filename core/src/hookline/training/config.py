@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 from pydantic import AfterValidator, TypeAdapter, ValidationError, ValidationInfo
 
 from hookline.errors import ConfigFault
+from hookline.option_models import validation_faults
 from hookline.policies import LoraConfig
-from hookline.pydantic_faults import validation_faults
 from hookline.training.errors import TrainerConfigError
 
 __all__ = [

@@ -22,8 +22,7 @@ from hookline.run_file import Layer, RunFile, is_run_file, parse_assignment, rea
 from hookline.session.opening import plugins_for_a_run
 from hookline.session.run_folder import CONFIG, RunFolderError, read_config
 from hookline.training.config import TrainerConfig, as_plain_data, from_plain_data
-from hookline.training.config_layers import apply_layers, paths_of
-from hookline.training.config_toml import run_file_text
+from hookline.training.config_files import apply_layers, paths_of, run_file_text
 from hookline.training.errors import TrainerConfigError
 from hookline.training.tasks import Task, find_task
 from hookline.training.tasks.registry import full_name

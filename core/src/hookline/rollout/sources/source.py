@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from hookline.errors import ConfigError
-from hookline.pydantic_faults import validation_faults
+from hookline.option_models import validation_faults
 
 if TYPE_CHECKING:
     from hookline.rewards import IntegratedRewardConfig

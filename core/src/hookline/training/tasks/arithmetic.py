@@ -1,6 +1,6 @@
-"""`arithmetic`: warm-starts a small transformer on worked sums (SFT), then trains it by GRPO.
+"""Two tasks on sums: `addition` (SFT, a few seconds), and `arithmetic` (a warm start by SFT, then GRPO).
 
-Rollouts are sampled in JAX, rewarded and verified in MLX, and trained on in torch.
+Rollouts of `arithmetic` are sampled in JAX, rewarded and verified in MLX, and trained on in torch.
 """
 
 from __future__ import annotations
@@ -13,17 +13,33 @@ from hookline.plugin_manager.manager import PluginManager
 from hookline.policies import TransformerPolicy
 from hookline.rewards import IntegratedRewardConfig, RewardConfig
 from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig
-from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
-from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
+from hookline.rollout.text import ArithmeticProblems, CharacterTokenizer, arithmetic_lessons
+from hookline.training.config import OptimizerConfig, RolloutConfig, SupervisedConfig, TrainerConfig
 from hookline.training.rollout_loop import worker_options
 from hookline.training.tasks.task import task
 from hookline.training.text_examples import demonstrations
 from hookline.training.trainer import Trainer
 from hookline.training.warm_start import WarmStart
 
-__all__ = ["arithmetic"]
+__all__ = ["addition", "arithmetic"]
 
 TOKENIZER: Final = CharacterTokenizer("0123456789+=")
+
+
+@task(
+    epochs=4,
+    optimizer=OptimizerConfig("adam", learning_rate=3e-3, max_grad_norm=1.0),
+    supervised=SupervisedConfig(batch_size=32, validate_every=16),
+)
+def addition(config: TrainerConfig, plugins: PluginManager) -> Trainer:
+    """Supervised learning of 256 sums, with 64 held out."""
+    generator = np.random.default_rng(config.seed)
+    problems = [ArithmeticProblems(digits=1)(generator) for _ in range(320)]
+    examples = demonstrations(problems, TOKENIZER)
+    policy = TransformerPolicy(vocabulary=TOKENIZER.size, width=32, layers=1, heads=2, context=8)
+    return Trainer(config, policy=policy, dataset=examples[64:], validation_dataset=examples[:64], plugins=plugins)
+
+
 LESSONS: Final = {"addition-1-2": 5460, "addition-2": 10920}
 """The number of examples of each lesson in the warm start."""
 PROMPT_TOKENS: Final = 6

@@ -11,8 +11,7 @@ from hookline.importing import import_file
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.training.errors import UnknownTaskError
-from hookline.training.tasks.addition import addition
-from hookline.training.tasks.arithmetic import arithmetic
+from hookline.training.tasks.arithmetic import addition, arithmetic
 from hookline.training.tasks.cartpole import cartpole
 from hookline.training.tasks.grpo import grpo
 from hookline.training.tasks.sft import sft

@@ -1,12 +1,16 @@
-"""Convert pydantic's errors to config faults with the key and a "did you mean".
+"""Classes of options: the docstrings of their fields, and pydantic's errors as config faults with a "did you mean".
 
 Importing this module imports no pydantic: most commands have nothing to validate.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+import itertools
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
@@ -18,7 +22,24 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-__all__ = ["declared_secrets", "field_names", "is_pydantic_model", "validation_faults"]
+__all__ = ["declared_secrets", "field_docs", "field_names", "is_pydantic_model", "validation_faults"]
+
+
+def field_docs(kind: Any) -> Mapping[str, str]:
+    """The docstring below each field of a class, read from the source. Empty where there is no source."""
+    docs: dict[str, str] = {}
+    for own in reversed(kind.__mro__[:-1]):
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(own))).body
+        except (OSError, TypeError):
+            continue
+        body = tree.body if isinstance(tree, ast.ClassDef) else []
+        for field, below in itertools.pairwise(body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = text
+    return docs
+
 
 Path = Sequence[str | int]
 

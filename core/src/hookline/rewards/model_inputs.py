@@ -1,21 +1,112 @@
-"""Run a model over rows of tokens of different lengths, in padded batches that fit into MLX's memory limit."""
+"""What a model reads of an episode, as tokens, and the padded batches in which it reads them.
+
+Batches fit into MLX's memory limit.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 import numpy as np
 
+from hookline.extras import require
 from hookline.rewards.config import RewardConfig
-from hookline.rewards.conversations import Row
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column
+from hookline_hookspecs import Episode
+from hookline_hookspecs.errors import describe_error
 
-__all__ = ["Forward", "PaddedBatches"]
+__all__ = ["Conversation", "ConversationTokenizer", "Forward", "PaddedBatches", "Row", "conversation_of"]
+
+
+Messages = tuple[tuple[str, str], ...]
+"""Role and text of each message."""
+
+
+class Conversation(NamedTuple):
+    """An episode as a model reads it."""
+
+    messages: Messages
+    """What precedes the response."""
+    response: str
+
+
+class Row(NamedTuple):
+    """The tokens of a conversation."""
+
+    tokens: Sequence[int]
+    start: int = 0
+    """The first token that is scored."""
+
+
+def conversation_of(episode: Episode) -> Conversation:
+    """The response is that of the policy's last turn. An episode without turns has its prompt as the only message."""
+    responses = [index for index, turn in enumerate(episode.turns) if turn.role == "assistant"]
+    if responses:
+        return Conversation(tuple((turn.role, turn.text) for turn in episode.turns[: responses[-1]]), episode.response)
+    return Conversation((("user", episode.prompt),) if episode.prompt else (), episode.response)
+
+
+class ConversationTokenizer:
+    """The tokenizer of a model's folder, with its chat template if it has one."""
+
+    def __init__(self, folder: Path) -> None:
+        if not any(folder.glob("tokenizer*")):
+            # transformers would return a tokenizer without any tokens.
+            raise RewardError("the folder has no tokenizer: save it there, with tokenizer.save_pretrained(folder)")
+        transformers = require("transformers", "a model's tokenizer")
+        self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+    def after_messages(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]:
+        """Each response as a policy writes it: its tokens follow those of the messages, and are made apart from them.
+
+        Without a chat template, the messages are one text. The tokens of the response are scored, each given those
+        before it, so the very first token of a row is not.
+        """
+        messages = {own: self._encode_messages(own) for own in dict.fromkeys(own.messages for own in conversations)}
+        responses = self._encode([conversation.response for conversation in conversations])
+        return [
+            before if isinstance(before, RewardError) else Row([*before, *response], max(1, len(before)))
+            for before, response in zip((messages[own.messages] for own in conversations), responses, strict=True)
+        ]
+
+    def whole(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]:
+        """Each conversation as one text by the chat template. Without one, an end token follows the response."""
+        if not self._tokenizer.chat_template:
+            end = [] if self._tokenizer.eos_token_id is None else [self._tokenizer.eos_token_id]
+            rows = self.after_messages(conversations)
+            return [row if isinstance(row, RewardError) else Row([*row.tokens, *end]) for row in rows]
+        texts = [self._render((*own.messages, ("assistant", own.response))) for own in conversations]
+        tokens = iter(self._encode([text for text in texts if isinstance(text, str)]))
+        return [text if isinstance(text, RewardError) else Row(next(tokens)) for text in texts]
+
+    def _encode_messages(self, messages: Messages) -> list[int] | RewardError:
+        if messages and self._tokenizer.chat_template:
+            text = self._render(messages, add_generation_prompt=True)
+            return text if isinstance(text, RewardError) else self._encode([text])[0]
+        tokens: list[int] = self._tokenizer.encode("".join(text for _, text in messages))
+        # Some tokenizers end every text.
+        return tokens[:-1] if tokens and tokens[-1] == self._tokenizer.eos_token_id else tokens
+
+    def _render(self, messages: Messages, **options: Any) -> str | RewardError:
+        chat = [{"role": role, "content": text} for role, text in messages]
+        try:
+            text: str = self._tokenizer.apply_chat_template(chat, tokenize=False, **options)
+        except Exception as error:  # a template may refuse roles, or raise whatever it likes
+            return RewardError(f"the chat template refuses the messages: {describe_error(error)}")
+        return text
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        tokens: list[list[int]] = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return tokens
+
 
 logger = logging.getLogger("hookline.rewards")
 
