@@ -11,7 +11,10 @@ __all__ = ["Environments"]
 
 
 class Environments:
-    """Registers the families. None of their libraries is imported before one of its environments is made."""
+    """Adds environments of Gymnasium, gymnax, reasoning-gym, verifiers and OpenEnv.
+
+    None of their libraries is imported before one of its environments is made.
+    """
 
     @hookimpl
     def register_environments(self) -> Mapping[str, Callable[..., Any]]:
