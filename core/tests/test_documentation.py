@@ -33,7 +33,8 @@ def test_the_docstring_says_all_that_the_contract_asks_for(name: str) -> None:
     assert contract.where.startswith(PLACES[event.scope]), "the docstring and the declared scope disagree"
     assert contract.where.endswith("thread.") or "thread that" in contract.where
     assert (contract.returns == "ignored.") == (event.kind == "notify")
-    assert contract.summary.endswith(".")
+    texts = [contract.summary, contract.when, contract.where, contract.returns, *contract.arguments.values()]
+    assert all(text.endswith(".") for text in texts), "a text that goes on in the next line is read to its end"
 
 
 def test_the_event_reference_is_current() -> None:

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _LABEL = re.compile(r"(When|Emitted by|Where|Args|Returns|Added|Until):\s*(.*)")
-_ARGUMENT = re.compile(r"    (\w+): (.*)")
+_ARGUMENT = re.compile(r" {4}(\w+): (.*)")
 _LIFETIME = re.compile(r"\s*\b(Added: [\d.]*\d\.|Until: [\d.]*\d, use .+?\.(?=\s|$))")
 
 
@@ -68,17 +68,21 @@ class EventContract:
 
 @cache
 def parse_contract(doc: str) -> EventContract:
-    """Read the labelled lines of a docstring."""
+    """Read the labelled lines of a docstring. A line that is indented further continues the one before it."""
     summary, _, rest = doc.partition("\n")
     found: dict[str, str] = {}
     arguments: dict[str, str] = {}
+    label = argument = ""
     for line in rest.splitlines():
-        label = _LABEL.fullmatch(line)
-        argument = _ARGUMENT.fullmatch(line)
-        if label:
-            found[label[1]] = label[2]
-        elif argument:
-            arguments[argument[1]] = argument[2]
+        if labelled := _LABEL.fullmatch(line):
+            label, argument = labelled[1], ""
+            found[label] = labelled[2]
+        elif label == "Args" and (named := _ARGUMENT.fullmatch(line)):
+            argument = named[1]
+            arguments[argument] = named[2]
+        elif label and line.strip():
+            own, name = (arguments, argument) if argument else (found, label)
+            own[name] = f"{own[name]} {line.strip()}".strip()
     lifetime = Lifetime.parse(found.get("Added", ""), found.get("Until", ""))
     lifetimes: dict[str, Lifetime] = {}
     for name, text in arguments.items():
