@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from hookline.rollout.sources.registry import LocalSource
 from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
 from hookline.testing import SourceError, check_source
 from hookline.testing import source as check_module
-from hookline_hookspecs import HookContext, Rollout, hookimpl
+from hookline_hookspecs import Episode, EvaluationRequest, HookContext, Rollout, hookimpl
 
 
 def named(name: str) -> Callable[[SourceRequest], RolloutSource]:
@@ -113,6 +114,16 @@ class Repeating(Faulty):
         super().load_state_dict({**state, "environments": {}})
         draw, made = self._worker.draw_task, self._worker.step
         self._worker.draw_task = lambda number: draw(number - made)  # type: ignore[method-assign]
+
+
+class OtherKeys(Faulty):
+    def evaluate(self, request: Any, weights: Any = None) -> dict[str, list[Episode]]:
+        return super().evaluate(replace(request, seed=request.seed + 1), weights)
+
+
+class OtherWeights(Faulty):
+    def evaluate(self, request: Any, weights: Any = None) -> dict[str, list[Episode]]:
+        return super().evaluate(request)
 
 
 class NotANumber(Faulty):
@@ -213,6 +224,8 @@ def no_children_left() -> Iterator[None]:
         (Silent, r"next\(3\) emitted on_rollout_start 0 times"),
         (Forgetful, "a state does not restore the worker"),
         (Repeating, "a rollout is made that was returned before it was saved"),
+        (OtherKeys, r"evaluate\(\) does not play with the published weights, or not with the rng keys"),
+        (OtherWeights, r"evaluate\(\) does not play with the weights that it is given, or not with"),
         (NotANumber, r"numbers\(\) has source/staleness = nan: it must be a finite float"),
         (Swallowing, r"an environment raised an error, and next\(\) did not"),
         (Hanging, r"close\(\) did not return in 1 s"),
@@ -356,6 +369,17 @@ def test_an_evaluation_in_the_trainers_thread_disturbs_nothing_and_has_the_lates
         source.close()
         taken.append([rollout.arrays["obs"] for rollout in rollouts])
     assert all((one == other).all() for one, other in zip(*taken, strict=True))
+
+
+def test_an_error_of_a_lesson_in_an_evaluation_on_the_workers_is_raised() -> None:
+    worker = cartpole(lesson=Lesson("cartpole", check_module.Broken))
+    source = named("ahead")(SourceRequest(worker, max_staleness=0))
+    try:
+        source.publish(weights_of(worker), 0)
+        with pytest.raises(RolloutError, match="lesson 'cartpole'.* the floor is wet"):
+            source.evaluate(EvaluationRequest(lessons=("cartpole",)))
+    finally:
+        source.close()
 
 
 # -- what happens in workers ------------------------------------------------------------------------------------------

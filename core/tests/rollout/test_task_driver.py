@@ -91,6 +91,46 @@ def test_results_come_in_the_order_of_their_arrival() -> None:
     assert not driver.in_flight
 
 
+def test_tasks_that_are_played_first_leave_the_results_of_others_ready() -> None:
+    pool = ScriptedPool()
+    driver = driver_of(pool, 3)
+    begun = pool.begin(0)
+
+    def play_all() -> None:
+        assert [job.number for job in pool.queued] == [-1, -2, 1, 2]
+        first = pool.begin(1)
+        pool.finish(0, begun)
+        pool.finish(0, pool.begin(0))
+        pool.finish(1, first)
+
+    submit = pool.submit
+    pool.submit = lambda task, *, first=False: (submit(task, first=first), task.number == -1 and play_all())  # type: ignore[method-assign]
+    results = driver.play_first([Job(-1), Job(-2)])
+    assert [finished.played.result for finished in results] == ["result -1", "result -2"]
+    assert driver.next_result().task == begun
+    assert set(driver.in_flight) == {1, 2}
+
+
+def test_after_an_error_the_tasks_that_were_to_be_played_first_are_forgotten() -> None:
+    pool = ScriptedPool()
+    driver = driver_of(pool, 1)
+    failing, late = Job(-1), Job(-2)
+    submit = pool.submit
+
+    def fail(task: Job, *, first: bool = False) -> None:
+        submit(task, first=first)
+        if task == failing:
+            pool.events.append(Failed(0, 0.0, pool.begin(0), ValueError("no such door")))
+
+    pool.submit = fail  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no such door"):
+        driver.play_first([failing, late])
+    pool.finish(1, pool.begin(1))
+    pool.finish(1, pool.begin(1))
+    assert driver.next_result().task == Job(0)
+    assert not driver.ready, "the result of the other one is ignored"
+
+
 def test_the_task_of_a_lost_worker_is_played_again_before_all_others() -> None:
     announced: list[Any] = []
     pool = ScriptedPool()

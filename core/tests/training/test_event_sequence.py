@@ -128,9 +128,9 @@ def test_a_run_of_rollouts_emits_these_events(playing: Callable[..., Trainer], h
         "on_train_phase_end epoch=1 step=4",
         "on_weights_updated version=2",
         "on_epoch_end epoch=1 step=4",
-        "on_worker_stop rollout=2",
         "post_training final_epoch=1 final_step=4 total_steps=4 final_val_loss=None",
         "on_training_complete epoch=1 step=4",
+        "on_worker_stop rollout=2",
     ]
 
 

@@ -31,7 +31,7 @@ from hookline.training.errors import TrainerConfigError
 from hookline.training.losses.grpo import GRPO
 from hookline.training.losses.loss import Field, SharedLossData
 from hookline.training.losses.ppo_actor import PPOActor
-from hookline_hookspecs import Rollout
+from hookline_hookspecs import EvaluationRequest, Rollout
 
 QUIET = {"micro_eval_frequency": None, "eval_frequency": None}
 
@@ -224,6 +224,52 @@ def test_a_resumed_run_plays_with_the_weights_of_its_version_and_what_was_left_o
     state = later.loop.state_dict()
     assert state["version"] == 4
     assert state["source"]["unplayed"] == [[4, "cartpole"]]
+
+
+class Evaluating:
+    """Evaluates at the end of each epoch, after one of its gradient steps, and at the end of the run."""
+
+    critical = True
+
+    def __init__(self, plugins: PluginManager, *, on_workers: bool) -> None:
+        self._emit = plugins.emit
+        self._request = EvaluationRequest(n_examples=4, greedy=False, replays=2, on_workers=on_workers)
+        self.scores: list[Mapping[str, float]] = []
+        self.versions: list[int] = []
+
+    def evaluate(self, state: Any) -> None:
+        result = self._emit.evaluate_policy(state=state, request=self._request)
+        self.scores.append(result.scores)
+        assert len(result.episodes["cartpole"]) == 2
+
+    @hookimpl
+    def post_training_step(self, state: Any) -> None:
+        if state.step == 3:
+            self.evaluate(state)
+
+    @hookimpl
+    def on_epoch_end(self, state: Any) -> None:
+        self.evaluate(state)
+
+    @hookimpl
+    def on_training_complete(self, state: Any) -> None:
+        self.evaluate(state)
+
+
+@pytest.mark.parametrize("source", ["local", "ahead", "processes"])
+def test_an_evaluation_on_the_workers_is_that_of_the_trainer(source: str) -> None:
+    """Also between the steps of an epoch, when the workers have older weights, and when all training is done."""
+    scores = []
+    for on_workers in (False, True):
+        plugins = PluginManager()
+        evaluating = Evaluating(plugins, on_workers=on_workers)
+        plugins.register(evaluating)
+        # With no staleness, both runs train on the same rollouts.
+        control(plugins, epochs=2, source=source, max_staleness=0).train()
+        scores.append(evaluating.scores)
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 4
+    assert scores[0][0] != scores[0][1], "the weights have changed between them"
 
 
 def make_agent() -> nn.Module:

@@ -64,6 +64,8 @@ class EvaluationRequest:
     held_out: bool = True
     """Use held-out problems, which training never sees, if the lesson has any. False uses training problems, for
     evaluations that steer the run while its held-out problems are kept for the final report."""
+    on_workers: bool = False
+    """Have the workers of the trainer's source of rollouts play it, if that has any. The trainer waits for them."""
 
 
 @dataclass(frozen=True)

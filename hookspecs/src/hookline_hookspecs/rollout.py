@@ -155,7 +155,8 @@ def on_worker_restarted(context: HookContext, worker_index: int) -> None:
 def on_worker_stop(context: HookContext) -> None:
     """A rollout worker is about to stop.
 
-    When: once, after its last rollout, also when an error stops it.
+    When: once, after its last rollout and evaluation, also when an error stops it. A trainer's worker stops after
+        `on_training_complete`, and before `on_training_failed`.
     Emitted by: rollout worker.
     Where: every worker process, rollout thread.
     Args:

@@ -91,6 +91,16 @@ def test_the_request_is_what_the_options_say(
     assert evaluator.asked == [(0, expected)]
 
 
+def test_evaluations_on_the_workers_say_so_in_their_requests(
+    evaluation: Callable[..., Evaluation], hookline_manager: PluginManager, hookline_state: Run
+) -> None:
+    evaluation(mode="workers", micro_every=1)
+    evaluator = Evaluator({})
+    hookline_manager.register(evaluator)
+    hookline_manager.emit.on_epoch_end(state=hookline_state())
+    assert [(request.kind, request.on_workers) for _, request in evaluator.asked] == [("micro", True), ("full", True)]
+
+
 def test_glances_have_an_interval_of_their_own(
     evaluation: Callable[..., Evaluation], hookline_manager: PluginManager, hookline_state: Run
 ) -> None:

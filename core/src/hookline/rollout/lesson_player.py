@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookline.rewards import IntegratedRewardConfig, IntegratedRewardSystem
     from hookline.rollout.runners.runner import Runner
 
-__all__ = ["LessonPlayer", "RolloutTask"]
+__all__ = ["EvaluationTask", "LessonPlayer", "RolloutTask"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,20 @@ class RolloutTask:
 
     def __str__(self) -> str:
         return f"lesson {self.lesson_id!r}, rollout {self.number}"
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """One lesson of an evaluation."""
+
+    number: int
+    """Below 0, since rollouts have the others."""
+    request: EvaluationRequest
+    weights: Mapping[str, Any] | None = None
+    """None for the latest ones."""
+
+    def __str__(self) -> str:
+        return f"an evaluation of lesson {self.request.lessons[0]!r}"
 
 
 class LessonPlayer:

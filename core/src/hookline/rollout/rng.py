@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["StepKeys", "key_for", "key_of_step", "keys_of_step", "seed_of"]
+__all__ = ["StepKeys", "key_for", "key_of_evaluation", "key_of_step", "keys_of_step", "seed_of"]
 
 
 def key_for(key: Any, name: str) -> Any:
@@ -18,6 +18,13 @@ def key_for(key: Any, name: str) -> Any:
 def key_of_step(key: Any, step: int) -> Any:
     """Derive the key of one step from a worker's key."""
     return _folding()(key, step)
+
+
+def key_of_evaluation(seed: int) -> Any:
+    """The key of an evaluation, which depends on nothing but its seed. Two runs are evaluated on the same problems."""
+    import jax
+
+    return key_for(jax.random.key(seed), "evaluation")
 
 
 def seed_of(key: Any) -> list[int]:

@@ -13,7 +13,7 @@ from hookline.plugin_manager import PluginManager
 from hookline.rollout.config import RolloutWorkerConfig
 from hookline.rollout.curriculum import Curriculum
 from hookline.rollout.lesson_player import LessonPlayer, RolloutTask
-from hookline.rollout.rng import StepKeys, key_for, key_of_step, keys_of_step
+from hookline.rollout.rng import StepKeys, key_for, key_of_evaluation, key_of_step, keys_of_step
 from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
 from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, HookContext, Rollout, TrainerState
@@ -21,6 +21,7 @@ from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, Hoo
 if TYPE_CHECKING:
     from hookline.rewards import IntegratedRewardSystem
     from hookline.rollout.engines.engine import RolloutEngine
+    from hookline.rollout.sources import RolloutSource
 
 __all__ = ["RolloutWorker"]
 
@@ -253,33 +254,48 @@ class RolloutWorker:
         :param key: the rng key. Each lesson derives its own key from it.
         :param weights: weights for this evaluation only. None for the current ones.
         """
-        names = request.lessons or tuple(self.curriculum.lessons)
-        return {name: self._evaluate_lesson(name, request, key, weights) for name in names}
+        lessons = self._with_lessons(request).lessons
+        return {name: self._evaluate_lesson(name, request, key, weights) for name in lessons}
 
     def _evaluate_lesson(
         self, lesson_id: str, request: EvaluationRequest, rng: Any, weights: Mapping[str, Any] | None = None
     ) -> dict[str, float]:
         """The scores of one lesson. Every evaluation calls this method, so tests can replace it."""
         episodes = self.play(replace(request, lessons=(lesson_id,)), rng, weights)[lesson_id]
+        return self._scores_of(lesson_id, episodes, request)
+
+    def _with_lessons(self, request: EvaluationRequest) -> EvaluationRequest:
+        """The request with the names of its lessons, which are all lessons if it has none."""
+        names = request.lessons or tuple(self.curriculum.lessons)
+        for name in names:
+            self.curriculum.success_of(name)  # raises for an unknown lesson
+        return replace(request, lessons=names)
+
+    def _scores_of(self, lesson_id: str, episodes: Sequence[Episode], request: EvaluationRequest) -> LessonScores:
         return LessonScores(episodes, self.curriculum.lessons[lesson_id].success_above, request.pass_at)
 
     def play(
         self, request: EvaluationRequest, key: Any, weights: Mapping[str, Any] | None = None
     ) -> dict[str, list[Episode]]:
         """The new episodes of an evaluation, by lesson. Emits no events. The arguments are as in `evaluate_lessons`."""
-        names = request.lessons or tuple(self.curriculum.lessons)
-        for name in names:
-            self.curriculum.success_of(name)  # raises for an unknown lesson
-        return self.player.evaluate(replace(request, lessons=names), key, weights)
+        return self.player.evaluate(self._with_lessons(request), key, weights)
 
-    def answer_evaluation(self, request: EvaluationRequest, weights: Mapping[str, Any]) -> EvaluationResult:
+    def answer_evaluation(
+        self, request: EvaluationRequest, weights: Mapping[str, Any] | None, source: RolloutSource | None = None
+    ) -> EvaluationResult:
         """The result for `evaluate_policy`, with all rng keys from the request's seed. Emits no events.
 
         Two runs with the same seed are evaluated on the same problems, which are not those of training.
-        """
-        import jax
 
-        evaluated = self.evaluate_lessons(request, key_for(jax.random.key(request.seed), "evaluation"), weights)
+        :param weights: weights for this evaluation only. None for the latest ones.
+        :param source: plays the evaluation. None for this worker.
+        """
+        evaluated: dict[str, dict[str, float]]
+        if source is None:
+            evaluated = self.evaluate_lessons(request, key_of_evaluation(request.seed), weights)
+        else:
+            found = source.evaluate(self._with_lessons(request), weights)
+            evaluated = {name: self._scores_of(name, episodes, request) for name, episodes in found.items()}
         scores = score_evaluation(request, self.curriculum.lessons, evaluated)
         played = {name: own.episodes for name, own in evaluated.items() if isinstance(own, LessonScores)}
         return EvaluationResult(scores, {name: episodes[: request.replays] for name, episodes in played.items()})

@@ -18,8 +18,9 @@ from typing import Any, Final, TypeVar
 
 from hookline.policies import Discrete, MLPPolicy
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
+from hookline.rollout.rng import key_of_evaluation
 from hookline.rollout.sources import RolloutSource, SourceFactory, SourceRequest
-from hookline_hookspecs import Rollout, hookimpl
+from hookline_hookspecs import EvaluationRequest, Rollout, hookimpl
 
 __all__ = ["SourceError", "check_source"]
 
@@ -55,6 +56,7 @@ def check_source(
     before = _Resources()
     first, second = start(), start()
     _plays_with_what_was_published(first)
+    _plays_evaluations(first)
     _goes_on_from_a_state(first, second)
     _survives_deaths(second)
     gc.collect()
@@ -85,6 +87,22 @@ def _plays_with_what_was_published(run: _Run) -> None:
         run.take()
     for _ in range(run.request.max_staleness + 2):  # as in a warm start, whose epochs have no rollouts
         run.publish()
+    run.take()
+
+
+def _plays_evaluations(run: _Run) -> None:
+    request = EvaluationRequest(lessons=(LESSON.lesson_id,), n_examples=8, seed=5)
+    run.publish()
+    for version, given in ((run.version, None), (run.version + 1, weights_of_version(run.version + 1))):
+        found = _within(lambda given=given: run.source.evaluate(request, given), "evaluate()")  # type: ignore[misc]
+        (expected,) = _worker(LESSON).play(request, key_of_evaluation(5), weights_of_version(version)).values()
+        rewards = [episode.reward for episode in found.get(LESSON.lesson_id, ())]
+        if rewards != [episode.reward for episode in expected]:
+            which = "the published weights" if given is None else "the weights that it is given"
+            raise SourceError(
+                f"evaluate() does not play with {which}, or not with the rng keys of the request's seed: the rewards "
+                f"are {rewards}, not {[episode.reward for episode in expected]}"
+            )
     run.take()
 
 
@@ -133,6 +151,14 @@ def _worker(lesson: Lesson) -> RolloutWorker:
     return RolloutWorker(RolloutWorkerConfig(curriculum, POLICY, num_environments=2, steps_per_rollout=4))
 
 
+def weights_of_version(version: int) -> dict[str, Any]:
+    """Weights that choose the action `version % 2`."""
+    weights = POLICY.initial_weights(0)
+    weights["actor.1.weight"][:] = 0.0
+    weights["actor.1.bias"][:] = [-30.0, 30.0] if version % 2 else [30.0, -30.0]
+    return weights
+
+
 class _Run:
     """A source, and what was announced of it."""
 
@@ -150,10 +176,10 @@ class _Run:
         self._weights = POLICY.initial_weights(0)
 
     def publish(self, version: int | None = None) -> None:
-        """Publish weights that choose the action `version % 2`, in arrays that are changed in place each time."""
+        """Publish the weights of a version, in arrays that are changed in place each time."""
         self.version = self.version + 1 if version is None else version
-        self._weights["actor.1.weight"][:] = 0.0
-        self._weights["actor.1.bias"][:] = [-30.0, 30.0] if self.version % 2 else [30.0, -30.0]
+        for name, values in weights_of_version(self.version).items():
+            self._weights[name][:] = values
         _within(lambda: self.source.publish(self._weights, self.version), "publish()")
 
     def take(self) -> None:

@@ -14,6 +14,7 @@ from hookline.plugin_manager import open_plugins
 from hookline.plugin_manager.manager import Overrides
 from hookline.training.errors import TrainingError
 from hookline.training.resume_point import restore_generators, seed_generators, take_generators
+from hookline.training.rollout_loop import RolloutLoop
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, hookimpl
 
 if TYPE_CHECKING:
@@ -47,11 +48,19 @@ class PolicyEvaluator:
         generators = take_generators()
         try:
             seed_generators(request.seed)
-            result = worker.answer_evaluation(request, self._trainer.policy.state_dict())
+            result = self._answer(worker, request)
             self._verify(result.episodes)
         finally:
             restore_generators(generators)
         return result
+
+    def _answer(self, worker: RolloutWorker, request: EvaluationRequest) -> EvaluationResult:
+        trainer = self._trainer
+        weights = trainer.policy.state_dict()
+        if not request.on_workers:
+            return worker.answer_evaluation(request, weights)
+        has_published = isinstance(trainer.loop, RolloutLoop) and trainer.loop.has_published
+        return worker.answer_evaluation(request, None if has_published else weights, trainer.source)
 
     def _verify(self, kept: Mapping[str, Sequence[Episode]]) -> None:
         """Verify the kept episodes, if the training episodes are verified too."""

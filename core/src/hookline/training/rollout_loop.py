@@ -63,6 +63,8 @@ class RolloutLoop:
         self._warm_start = warm_start
         self._version = 0
         """The version of the weights. It counts how often they were published with new values."""
+        self.has_published = False
+        """Whether the source has the learner's current weights. Not between the gradient steps of an epoch."""
         self.experience = Experience(learner.losses)
         for loss in learner.losses:
             loss.attach_replay_buffer(self.experience)
@@ -79,6 +81,7 @@ class RolloutLoop:
         # One rank is enough to stop the run: a plugin may request it on rank 0 only.
         for epoch in session.epochs(until=lambda: self._learner.ranks.any(self._is_over(session))):
             if self._warm_start is not None and not self._warm_start.is_over:
+                self.has_published = False
                 self._warm_start.run_epoch(session)
                 self._publish_new()
                 self._warm_start.judge()
@@ -89,6 +92,7 @@ class RolloutLoop:
 
     def _run_epoch(self, session: Session) -> None:
         self._take_rollouts(session)
+        self.has_published = False
         session.begin_train_phase()
         for _ in range(self._config.update_epochs):
             self._train_on_experience(session)
@@ -135,6 +139,7 @@ class RolloutLoop:
 
     def _publish(self) -> None:
         self._source.publish(self._learner.weights(), self._version)
+        self.has_published = True
 
     def _publish_new(self) -> None:
         self._version += 1

@@ -231,9 +231,11 @@ class Trainer:
                     for _ in self.loop.epochs(session):
                         self._share_progress()
                         freeze()  # after the first epoch, when everything is imported and compiled
-                finally:
+                except BaseException:
                     self.loop.stop()
+                    raise
         finally:
+            self.loop.stop()  # not before: at the end of the session, plugins may evaluate the policy
             self._restored_from = None
             for name in own:
                 self.plugins.unregister(name=name)

@@ -14,9 +14,10 @@ __all__ = ["Options"]
 class Options:
     """What is evaluated, how often, and in which process."""
 
-    mode: Literal["in-process", "background", "remote"] = "in-process"
-    """`in-process`: training waits. `background`: a child process evaluates checkpoints while training goes on.
-    `remote`: the server at `url` evaluates them."""
+    mode: Literal["in-process", "workers", "background", "remote"] = "in-process"
+    """`in-process`: training waits. `workers`: it waits for the workers of its source of rollouts, which play the
+    lessons. `background`: a child process evaluates checkpoints while training goes on. `remote`: the server at `url`
+    evaluates them."""
     every: int | None = None
     """Epochs between two full evaluations. None for about ten in a run, every 10 epochs of up to 100, every 20 of up to
     200, and so on; or for none by epochs where `every_steps` is given."""
@@ -94,7 +95,14 @@ class Options:
             samples_per_problem=self.samples_per_problem,
             pass_at=self.pass_at,
             replays=self.replays,
+            on_workers=self.mode == "workers",
         )
 
     def micro_request(self) -> EvaluationRequest:
-        return EvaluationRequest(kind="micro", n_examples=self.micro_n_examples, greedy=self.greedy, seed=self.seed)
+        return EvaluationRequest(
+            kind="micro",
+            n_examples=self.micro_n_examples,
+            greedy=self.greedy,
+            seed=self.seed,
+            on_workers=self.mode == "workers",
+        )

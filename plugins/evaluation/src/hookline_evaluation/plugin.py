@@ -32,8 +32,9 @@ logger = logging.getLogger("hookline.evaluation")
 class Evaluation:
     """Evaluates every so many epochs and at the end. Scores go into `state.eval_scores`, episodes into `replays/`.
 
-    In process, it emits `evaluate_policy`, which Hookline's trainer implements. In the modes `background` and `remote`,
-    checkpoints are evaluated while training goes on, and their scores are published when a later epoch starts.
+    In the modes `in-process` and `workers` it emits `evaluate_policy`, which Hookline's trainer implements. In the
+    modes `background` and `remote`, checkpoints are evaluated while training goes on, and their scores are published
+    when a later epoch starts.
     """
 
     def __init__(self, options: Options, emit: Emit) -> None:
@@ -51,8 +52,8 @@ class Evaluation:
             self.post_training_step = post_training_step
 
     def _begin_anew(self) -> None:
-        in_process = self.options.mode == "in-process"
-        self._elsewhere = None if in_process else CheckpointEvaluations(self._begin_elsewhere)
+        of_checkpoints = self.options.mode in ("background", "remote")
+        self._elsewhere = CheckpointEvaluations(self._begin_elsewhere) if of_checkpoints else None
         self._evaluated_at: tuple[int, int] | None = None
         self._deadline: float | None = None
         self._by_epochs: Watch | None = None

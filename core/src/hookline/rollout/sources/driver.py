@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -119,6 +119,30 @@ class TaskDriver:
             else:  # all earlier events are handled, so the turn has really not ended
                 self._replace(self._due[0][1], f"no answer in {self._deadline:g} s", self._clock(), self._advice)
         return self.ready.popleft()
+
+    def play_first(self, tasks: Sequence[Any]) -> list[Finished]:
+        """The results of these tasks, in their order. They are played before all tasks that no worker has begun.
+
+        Other results that arrive stay ready. After an error, these tasks are forgotten.
+        """
+        for task in reversed(tasks):
+            self.in_flight[task.number] = task
+            self.pool.submit(task, first=True)
+        done: dict[int, Finished] = {}
+        others: list[Finished] = []
+        numbers = [task.number for task in tasks]
+        try:
+            while len(done) < len(tasks):
+                finished = self.next_result()
+                if finished.task.number in numbers:
+                    done[finished.task.number] = finished
+                else:
+                    others.append(finished)
+        finally:
+            for number in numbers:
+                self.in_flight.pop(number, None)
+            self.ready.extendleft(reversed(others))
+        return [done[number] for number in numbers]
 
     def handle_events(self) -> None:
         """Handle what has happened since the last call, without waiting."""

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from hookline.policies.weights import to_numpy
 from hookline.rollout.errors import RolloutError
-from hookline.rollout.lesson_player import RolloutTask
+from hookline.rollout.lesson_player import EvaluationTask, RolloutTask
 from hookline.rollout.sources.driver import TaskDriver, WorkerDeath
 from hookline.rollout.sources.pool import Finished, WorkerPool
 from hookline.rollout.sources.pooled_player import PlayerConfig
 from hookline.rollout.sources.process_player import process_pool
 from hookline.rollout.sources.source import RolloutSource, SourceRequest
 from hookline.rollout.sources.thread_pool import ThreadPool
-from hookline_hookspecs import Rollout
+from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["AheadOptions", "PoolOptions", "PooledSource", "build_ahead", "build_processes"]
 
@@ -128,6 +128,20 @@ class PooledSource:
         self._version = version
         self._running().pool.publish(copied, version)
         self._worker.announce_weights(copied, version)
+
+    def evaluate(
+        self, request: EvaluationRequest, weights: Mapping[str, Any] | None = None
+    ) -> dict[str, list[Episode]]:
+        """Each lesson is a task. The workers play them at the same time, and before further rollouts."""
+        copied = None if weights is None else to_numpy(weights)
+        tasks = [
+            EvaluationTask(-1 - place, replace(request, lessons=(lesson,)), copied)
+            for place, lesson in enumerate(request.lessons)
+        ]
+        episodes: dict[str, list[Episode]] = {}
+        for finished in self._running().play_first(tasks):
+            episodes |= finished.played.result
+        return episodes
 
     # -- workers --------------------------------------------------------------------------------------------------
 

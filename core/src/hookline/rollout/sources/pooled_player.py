@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hookline.plugin_manager import PluginManager, open_plugins
 from hookline.rollout.config import RolloutWorkerConfig
 from hookline.rollout.errors import RolloutError
-from hookline.rollout.lesson_player import LessonPlayer, RolloutTask
-from hookline.rollout.rng import key_for, key_of_step
+from hookline.rollout.lesson_player import EvaluationTask, LessonPlayer, RolloutTask
+from hookline.rollout.rng import key_for, key_of_evaluation, key_of_step
 from hookline.rollout.sources.pool import Played
 from hookline_hookspecs import HookContext, TrainerState
 
@@ -113,7 +113,9 @@ class PooledPlayer:
         self._player.load_weights(weights, version)
         self._plugins.emit.on_weights_updated(context=self._context("on_weights_updated"), version=version)
 
-    def play(self, task: RolloutTask) -> Played:
+    def play(self, task: RolloutTask | EvaluationTask) -> Played:
+        if isinstance(task, EvaluationTask):
+            return Played(self._player.evaluate(task.request, key_of_evaluation(task.request.seed), task.weights))
         self._number = task.number
         rollout = self._player.play(task)
         rewards = self._player.rewards

@@ -10,10 +10,11 @@ from hookline.errors import did_you_mean
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.rollout.errors import RolloutError
+from hookline.rollout.rng import key_of_evaluation
 from hookline.rollout.sources.pooled import build_ahead, build_processes
 from hookline.rollout.sources.source import RolloutSource, SourceFactory, SourceRequest
 from hookline.rollout.worker import RolloutWorker
-from hookline_hookspecs import Rollout
+from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["LocalSource", "build_source"]
 
@@ -46,6 +47,11 @@ class LocalSource:
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         self._worker.update_weights(weights, version)
+
+    def evaluate(
+        self, request: EvaluationRequest, weights: Mapping[str, Any] | None = None
+    ) -> dict[str, list[Episode]]:
+        return self._worker.play(request, key_of_evaluation(request.seed), weights)
 
     def numbers(self) -> Mapping[str, float]:
         return {}

@@ -18,7 +18,7 @@ from hookline.option_models import validation_faults
 if TYPE_CHECKING:
     from hookline.rewards import IntegratedRewardConfig
     from hookline.rollout.worker import RolloutWorker
-    from hookline_hookspecs import Rollout
+    from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 
 __all__ = ["RolloutSource", "SourceFactory", "SourceRequest"]
 
@@ -44,6 +44,18 @@ class RolloutSource(Protocol):
         The arrays change with the next gradient step. A source that may read them after that must copy them.
 
         :param version: one more than the last. A resumed run begins with the version that it ended with.
+        """
+
+    def evaluate(
+        self, request: EvaluationRequest, weights: Mapping[str, Any] | None = None
+    ) -> dict[str, list[Episode]]:
+        """Play an evaluation, after the first `publish`. Returns its new episodes by lesson.
+
+        All rng keys come from the request's seed, so every worker would play a lesson in the same way. Nothing is
+        announced, and rollouts do not change. An error of a lesson is raised.
+
+        :param request: names the lessons.
+        :param weights: weights for this evaluation only. None for those that were published last.
         """
 
     def numbers(self) -> Mapping[str, float]:
