@@ -67,4 +67,4 @@ def test_a_curriculum_whose_lessons_have_all_graduated_ends_the_run(
     trainer.train()
     assert trainer.state.epoch < 10
     assert "on_curriculum_update" in hookline_events.names()
-    assert hookline_events.names()[-1] == "on_training_complete"
+    assert hookline_events.names()[-2:] == ["on_training_complete", "on_worker_stop"]

@@ -110,7 +110,7 @@ def request_from_json(data: Any) -> EvaluationRequest:
             raise ValueError(f"a request has no key {shortened(name)}; its keys are {', '.join(sorted(known))}")
     values = dict(data)
     _check(values, "kind", lambda kind: kind in ("micro", "full"), "'micro' or 'full'")
-    for name in ("greedy", "held_out"):
+    for name in ("greedy", "held_out", "on_workers"):
         _check(values, name, lambda value: isinstance(value, bool), "true or false")
     _check(values, "lessons", _is_list_of(str), "a list of names")
     _check(values, "pass_at", _is_list_of(int), "a list of numbers")
