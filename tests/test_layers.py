@@ -60,7 +60,7 @@ FRAMEWORKS_INSIDE_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 CORE_FOR_PLUGINS: Mapping[str, tuple[str, ...]] = {
     "hookline_environments": (
         "hookline.errors",
-        "hookline.extras",
+        "hookline.importing",
         "hookline.rollout.environments",
         "hookline.rollout.errors",
         "hookline.rollout.text",

@@ -1,4 +1,7 @@
-"""Import what a config names: `path/to/file.py:NAME`, or `package.module:NAME`."""
+"""Import what may be missing: optional packages, and what a config names.
+
+`require` imports a package of an extra. `Reference` is `path/to/file.py:NAME` or `package.module:NAME` in a config.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,47 @@ from typing import Any, Final
 from hookline.errors import HooklineError, did_you_mean
 from hookline.plugin_manager.faults import exits_as_errors
 
-__all__ = ["NotFoundError", "Reference", "import_file"]
+__all__ = ["MissingExtraError", "NotFoundError", "Reference", "import_file", "require"]
+
+EXTRAS: Final = {
+    "ahocorasick_rs": "rewards",
+    "cloudpickle": "jax",
+    "httpcore": "http",
+    "jax": "jax",
+    "mlx": "mlx",
+    "mlx_lm": "mlx-lm",
+    "numpy": "jax",
+    "peft": "hf",
+    "safetensors": "hf",
+    "tenacity": "http",
+    "torch": "torch",
+    "transformers": "hf",
+}
+"""The extra of `hookline` that installs each package."""
 
 _imported: Final[dict[str, tuple[Path, int]]] = {}
 """The file of each module that `import_file` has made, and the time of its last change."""
+
+
+class MissingExtraError(HooklineError, ImportError):
+    """An optional package is not installed, or cannot be imported."""
+
+
+def require(module: str, purpose: str, extra: str | None = None, distribution: str = "hookline") -> Any:
+    """Import a module of an optional package.
+
+    :param purpose: what needs it, as the subject of a sentence: "a rollout worker".
+    :param extra: the extra to name in the error, if several install the package.
+    :param distribution: the distribution that the extra belongs to.
+    """
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name in (package, module)
+        state = "is not installed" if is_absent else f"is installed but cannot be imported ({error})"
+        command = f'pip install "{distribution}[{extra or EXTRAS[package]}]"'
+        raise MissingExtraError(f"{purpose} needs {package}, which {state}: {command}", name=error.name) from error
 
 
 class NotFoundError(HooklineError, ImportError):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["declared_secrets", "field_docs", "field_names", "is_pydantic_model", "validation_faults"]
 
+Path = Sequence[str | int]
+"""The keys and list indices that lead to a value."""
+
 
 def field_docs(kind: Any) -> Mapping[str, str]:
     """The docstring below each field of a class, read from the source. Empty where there is no source."""
@@ -39,9 +42,6 @@ def field_docs(kind: Any) -> Mapping[str, str]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     docs[name] = text
     return docs
-
-
-Path = Sequence[str | int]
 
 
 def is_pydantic_model(model: Any) -> bool:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.policies import Continuous, Discrete, MLPPolicy, TransformerPolicy, actions_jax, to_jax, transformer_jax
+from hookline.policies import Continuous, Discrete, MLPPolicy, TransformerPolicy, actor_jax, to_jax, transformer_jax
 from hookline.policies.forward_torch import chosen_logprobs, control_policy
 
 TOLERANCE = 1e-5
@@ -35,7 +35,7 @@ def mlp_difference(policy: MLPPolicy, weights: dict[str, np.ndarray], module: to
         actions = generator.standard_normal((16, policy.actions.size)).astype(np.float32)
     arrays = to_jax(weights)
     outputs, values = policy.jax_forward(arrays, obs)
-    logprobs = actions_jax.log_prob(policy.actions, arrays, outputs, actions)
+    logprobs = actor_jax.log_prob(policy.actions, arrays, outputs, actions)
     with torch.no_grad():
         torch_logprobs, _, torch_values = control_policy(module).evaluate_actions(
             torch.from_numpy(obs), torch.from_numpy(actions)

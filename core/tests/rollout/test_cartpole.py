@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hookline.policies import MLPPolicy, actions_jax, to_jax
+from hookline.policies import MLPPolicy, actor_jax, to_jax
 from hookline.policies.actor_jax import next_values_of
 from hookline.rollout.environments import cartpole
 from hookline.rollout.environments.cartpole import CARTPOLE, CartPoleState
@@ -170,6 +170,6 @@ def test_the_logprobs_of_a_rollout_are_those_of_its_actions(policy: MLPPolicy) -
     _, record = scan_rollout(CARTPOLE, policy, weights, copies, KEY, steps=128, max_episode_steps=None)
     outputs, values = policy.jax_forward(weights, record["obs"])
     np.testing.assert_allclose(
-        actions_jax.log_prob(policy.actions, weights, outputs, record["actions"]), record["logprobs"], atol=1e-6
+        actor_jax.log_prob(policy.actions, weights, outputs, record["actions"]), record["logprobs"], atol=1e-6
     )
     np.testing.assert_allclose(values, record["values"], atol=1e-6)

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from hookline import PluginManager, hookimpl
 from hookline.policies import HuggingFacePolicy, LoraConfig, MLPPolicy, PolicyError, TransformerPolicy, WeightsError
-from hookline.policies.actions import Discrete
+from hookline.policies.protocol import Discrete
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.engines import EngineError, EngineFactory, EngineRequest, Generated
 from hookline.rollout.engines.registry import build_engine

@@ -21,7 +21,7 @@ from hookline import PluginManager
 from hookline.errors import ConfigError
 from hookline.plugin_manager import open_plugins, read_settings
 from hookline.policies import MLPPolicy, TransformerPolicy
-from hookline.policies.actions import Discrete
+from hookline.policies.protocol import Discrete
 from hookline.rewards import IntegratedRewardConfig, RewardConfig
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.errors import RolloutError

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hookline.policies import MLPPolicy, PolicyError, TransformerPolicy
-from hookline.policies.actions import Discrete
+from hookline.policies.protocol import Discrete
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig, SamplingConfig
 from hookline.rollout.errors import CurriculumError, LessonError
 from hookline.rollout.text import (

@@ -193,7 +193,7 @@ def test_a_run_of_grpo_is_rebuilt_from_its_folder(folder: Path, tmp_path: Path) 
         ),
         (
             'task = "grpo"\npolicy = "model"\nlessons = [{name = "a", environment = "none.py:A"}]',
-            "lesson 'a': there is no file '.*none.py' for its environment",
+            "lesson 'a', its environment: there is no file '.*none.py'",
         ),
         (
             'task = "grpo"\npolicy = "model"\nlessons = [{name = "own", dataset = "problems.jsonl", checker = "x"}]',
@@ -202,7 +202,7 @@ def test_a_run_of_grpo_is_rebuilt_from_its_folder(folder: Path, tmp_path: Path) 
         (
             'task = "grpo"\npolicy = "model"\n'
             'lessons = [{name = "own", dataset = "problems.jsonl", checker = "checkers.py:hal"}]',
-            r"'.*checkers.py' has no 'hal' \(did you mean 'half'\?\): the checker of a lesson is named file.py:NAME",
+            r"its checker: there is no 'hal' in '.*checkers.py' \(.*\) \(did you mean 'half'\?\)",
         ),
         (
             'task = "grpo"\npolicy = "model"\nlessons = [{name = "a", datset = "b"}]\nwarm_start = {until = 1}\n'

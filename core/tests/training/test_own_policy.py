@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from hookline import PluginManager
 from hookline.policies import Continuous, Discrete, MLPPolicy, PolicyError, TransformerPolicy
-from hookline.policies.actions import Actions
 from hookline.policies.actor_jax import JaxActor
 from hookline.policies.actor_torch import TorchActor
+from hookline.policies.protocol import Actions
 from hookline.policies.weights import WeightsError
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.text import arithmetic_lessons

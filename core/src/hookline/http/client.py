@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from hookline.extras import require
 from hookline.http.requests import RequestError, read_retry_after, read_token
+from hookline.importing import require
 from hookline_hookspecs.redaction import redact_text, remember_secrets
 
 require("httpcore", "hookline.http", "http")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline_hookspecs import HooklineError
 
 __all__ = [

@@ -20,7 +20,6 @@ __all__ = [
     "FoundPlugin",
     "InstalledPlugin",
     "ProjectPlugin",
-    "_installed_plugins",
     "find_plugins",
     "is_bridge",
 ]

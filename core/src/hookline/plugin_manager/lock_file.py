@@ -39,6 +39,9 @@ from hookline_hookspecs.files import write_atomically
 __all__ = ["LOCK_FILE", "differences", "find_lock", "fingerprint_of_plugin", "fingerprints_of_packages", "write_lock"]
 
 
+LOCK_FILE: Final = "hookline.lock"
+HEADING: Final = "# What takes part in the runs of this project. Written by `hookline lock`, compared by every run.\n"
+
 OWN: Final = ("hookline", "hookline-hookspecs")
 FRAMEWORKS: Final = (
     "gymnasium", "jax", "jaxlib", "lightning", "mlx", "mlx-lm", "numpy", "peft", "ray", "stable-baselines3",
@@ -102,10 +105,6 @@ def _recorded_hash(distribution: importlib_metadata.Distribution) -> str:
 
 def _hash_of_lines(lines: Iterable[str]) -> str:
     return f"sha256:{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()}"
-
-
-LOCK_FILE: Final = "hookline.lock"
-HEADING: Final = "# What takes part in the runs of this project. Written by `hookline lock`, compared by every run.\n"
 
 
 def find_lock(folder: Path) -> Path | None:

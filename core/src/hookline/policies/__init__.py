@@ -13,11 +13,10 @@ A framework is imported on the first use of its forward. Weights are passed on a
 (`to_numpy`, `to_jax`), never as pickles.
 """
 
-from hookline.extras import MissingExtraError
-from hookline.policies.actions import Actions, Continuous, Discrete
+from hookline.importing import MissingExtraError
 from hookline.policies.huggingface import HuggingFacePolicy, LoraConfig
 from hookline.policies.mlp import MLPPolicy
-from hookline.policies.protocol import PolicyError
+from hookline.policies.protocol import Actions, Continuous, Discrete, PolicyError
 from hookline.policies.transformer import TransformerPolicy
 from hookline.policies.weights import WeightsError, check_weights, to_jax, to_numpy
 

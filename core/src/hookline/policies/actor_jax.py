@@ -1,7 +1,8 @@
-"""`JaxActor`: plays a specification with its JAX forward."""
+"""`JaxActor`: plays a specification with its JAX forward. And actions sampled from the outputs of a forward."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -11,14 +12,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hookline.policies import actions_jax
-from hookline.policies.actions import Actions, outputs_for
-from hookline.policies.protocol import JaxControlPolicy, PolicyError, PolicySpecification, missing_methods
+from hookline.policies.protocol import (
+    Actions,
+    Discrete,
+    JaxControlPolicy,
+    PolicyError,
+    PolicySpecification,
+    missing_methods,
+    outputs_for,
+)
 from hookline.policies.weights import check_weights, to_jax
 
-__all__ = ["JaxActor", "logprobs_and_values", "next_values_of"]
+__all__ = ["JaxActor", "choose", "greedy", "log_prob", "logprobs_and_values", "next_values_of", "noise"]
 
-Weights = Mapping[str, Any]
+Weights = Mapping[str, jax.Array]
 
 
 class JaxActor:
@@ -75,9 +82,9 @@ def _act(
 ) -> jax.Array:
     outputs, _ = policy.jax_forward(weights, obs)
     if key is None:
-        return actions_jax.greedy(policy.actions, outputs)
-    noise = actions_jax.noise(policy.actions, jax.random.fold_in(key, step), obs.shape[:1])
-    return actions_jax.choose(policy.actions, weights, outputs, noise)
+        return greedy(policy.actions, outputs)
+    drawn = noise(policy.actions, jax.random.fold_in(key, step), obs.shape[:1])
+    return choose(policy.actions, weights, outputs, drawn)
 
 
 @partial(jax.jit, static_argnames="policy")
@@ -101,7 +108,7 @@ def logprobs_and_values(
     """
     _, values = policy.jax_forward(weights, jnp.concatenate([arrays["obs"], last_obs[None]]))
     return {
-        "logprobs": actions_jax.log_prob(policy.actions, weights, outputs, arrays["actions"]),
+        "logprobs": log_prob(policy.actions, weights, outputs, arrays["actions"]),
         "values": values[:-1],
         "next_values": next_values_of(
             policy, weights, values[1:], arrays["final_obs"], arrays["terminated"], arrays["truncated"]
@@ -128,3 +135,32 @@ def next_values_of(
         lambda: jnp.zeros(following.shape, following.dtype),
     )
     return jnp.where(terminated, 0.0, jnp.where(truncated, of_final_obs, following))
+
+
+def noise(actions: Actions, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The random numbers that `choose` needs for actions of this shape. A scan draws all of them in advance."""
+    if isinstance(actions, Discrete):
+        return jax.random.gumbel(key, (*shape, actions.n))
+    return jax.random.normal(key, (*shape, actions.size))
+
+
+def choose(actions: Actions, weights: Weights, outputs: jax.Array, noise: jax.Array) -> jax.Array:
+    """Sample actions, given logits or means."""
+    if isinstance(actions, Discrete):
+        return jnp.argmax(outputs + noise, axis=-1)
+    return outputs + jnp.exp(weights["log_std"]) * noise
+
+
+def greedy(actions: Actions, outputs: jax.Array) -> jax.Array:
+    """The likeliest actions."""
+    return jnp.argmax(outputs, axis=-1) if isinstance(actions, Discrete) else outputs
+
+
+def log_prob(actions: Actions, weights: Weights, outputs: jax.Array, taken: jax.Array) -> jax.Array:
+    """The log-probability (density) of the actions taken, given logits or means."""
+    if isinstance(actions, Discrete):
+        logprobs = jax.nn.log_softmax(outputs)
+        return jnp.take_along_axis(logprobs, taken[..., None], axis=-1)[..., 0]
+    log_std = weights["log_std"]
+    z = (taken - outputs) * jnp.exp(-log_std)
+    return (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)

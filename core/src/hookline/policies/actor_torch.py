@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hookline.policies.actions import Actions, Discrete, outputs_for
 from hookline.policies.forward_torch import ControlFromForward, control_policy
-from hookline.policies.protocol import ControlPolicy, PolicyError
+from hookline.policies.protocol import Actions, ControlPolicy, Discrete, PolicyError, outputs_for
 from hookline.policies.weights import check_weights
 
 __all__ = ["TorchActor"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline.policies.protocol import PolicyError
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HuggingFacePolicy", "HuggingFaceTokenizer", "LoraConfig"]
 
+
+HUB_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+"""What may be the name of a model on the hub. Everything else is a path."""
 
 RESPONSE: Final = "[[response 5d1c]]"
 """Stands for each response where a template writes a conversation. The policy's own tokens are never written again."""
@@ -104,10 +107,6 @@ class HuggingFaceTokenizer:
             kept.append(token)
         text: str = self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
-
-
-HUB_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-"""What may be the name of a model on the hub. Everything else is a path."""
 
 
 @dataclass(frozen=True)

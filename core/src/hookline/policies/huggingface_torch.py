@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline.policies.forward_torch import chosen_logprobs
 from hookline.policies.huggingface import HuggingFacePolicy, LoraConfig
 from hookline.policies.protocol import PolicyError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hookline.extras import require
-from hookline.policies.actions import Actions, Discrete, outputs_for
+from hookline.importing import require
+from hookline.policies.protocol import Actions, Discrete, outputs_for
 
 if TYPE_CHECKING:
     import jax

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hookline.policies.actions import Discrete, outputs_for
 from hookline.policies.mlp import MLPPolicy
+from hookline.policies.protocol import Discrete, outputs_for
 from hookline.policies.weights import load_into_module
 
 __all__ = ["ActorCritic"]

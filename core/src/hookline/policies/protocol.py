@@ -20,10 +20,10 @@ Two things are optional:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hookline.errors import HooklineError
-from hookline.policies.actions import Actions
 
 if TYPE_CHECKING:
     import jax
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from hookline_hookspecs import Turn
 
 __all__ = [
+    "Actions",
     "Actor",
     "ActorWeights",
+    "Continuous",
     "ControlPolicy",
+    "Discrete",
     "JaxControlPolicy",
     "JaxTextPolicy",
     "PolicyError",
@@ -43,11 +46,36 @@ __all__ = [
     "TextPolicy",
     "Tokenizer",
     "missing_methods",
+    "outputs_for",
 ]
 
 
 class PolicyError(HooklineError, TypeError):
     """A policy does not fit its lessons."""
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One of `n` actions, numbered from 0."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """A vector of `size` numbers. They are clipped to `low..high` for the environment only."""
+
+    size: int
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+
+
+Actions = Discrete | Continuous
+
+
+def outputs_for(actions: Actions) -> int:
+    """The number of policy outputs for one action: logits, or means."""
+    return actions.n if isinstance(actions, Discrete) else actions.size
 
 
 @runtime_checkable

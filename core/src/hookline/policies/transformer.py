@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import HooklineError
-from hookline.extras import require
+from hookline.importing import require
 
 if TYPE_CHECKING:
     import jax

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import HooklineError, did_you_mean
-from hookline.extras import require
+from hookline.importing import require
 
 if TYPE_CHECKING:
     import jax

@@ -9,7 +9,7 @@ same results. `RewardConfig(perplexity_model=..., reward_model=...)` adds models
 of your own are plugins that implement `score_episodes` and `verify_episodes`.
 """
 
-from hookline.extras import require
+from hookline.importing import require
 
 require("numpy", "hookline.rewards", "rewards")
 require("ahocorasick_rs", "hookline.rewards")

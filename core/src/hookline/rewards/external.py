@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from hookline.errors import did_you_mean
-from hookline.extras import require
 from hookline.http.requests import Backoff, RequestError, shown_url, with_retries
+from hookline.importing import require
 from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import TOKEN_VARIABLE, RewardConfig
 from hookline.rewards.errors import OnFailure, RewardError, collect_or_raise

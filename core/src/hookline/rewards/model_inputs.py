@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline.rewards.config import RewardConfig
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column
@@ -23,6 +23,13 @@ from hookline_hookspecs.errors import describe_error
 
 __all__ = ["Conversation", "ConversationTokenizer", "Forward", "PaddedBatches", "Row", "conversation_of"]
 
+
+logger = logging.getLogger("hookline.rewards")
+
+WIDTH_STEP: Final = 16
+"""Widths are multiples of this. MLX compiles a function again for each shape."""
+FULL: Final = 0.75
+"""The least share of a batch that is no padding, besides the rounding of its width."""
 
 Messages = tuple[tuple[str, str], ...]
 """Role and text of each message."""
@@ -42,6 +49,13 @@ class Row(NamedTuple):
     tokens: Sequence[int]
     start: int = 0
     """The first token that is scored."""
+
+
+Forward = Callable[[mx.array, Sequence[Row]], Column]
+"""Maps tokens, (rows, width) and padded on the right with 0, and the rows themselves to one score for each row.
+
+There may be more rows of tokens, which are padding too. All models here are causal, so no score depends on padding.
+"""
 
 
 def conversation_of(episode: Episode) -> Conversation:
@@ -106,20 +120,6 @@ class ConversationTokenizer:
             return []
         tokens: list[list[int]] = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
         return tokens
-
-
-logger = logging.getLogger("hookline.rewards")
-
-WIDTH_STEP: Final = 16
-"""Widths are multiples of this. MLX compiles a function again for each shape."""
-FULL: Final = 0.75
-"""The least share of a batch that is no padding, besides the rounding of its width."""
-
-Forward = Callable[[mx.array, Sequence[Row]], Column]
-"""Maps tokens, (rows, width) and padded on the right with 0, and the rows themselves to one score for each row.
-
-There may be more rows of tokens, which are padding too. All models here are causal, so no score depends on padding.
-"""
 
 
 class PaddedBatches:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import POLICY, RewardConfig
 from hookline.rewards.errors import RewardError

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline.rewards.features import Column
 
 __all__ = [

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from hookline.errors import did_you_mean
-from hookline.extras import require
+from hookline.importing import require
 from hookline.policies.weights import to_numpy
 from hookline.rollout.errors import RolloutError
 from hookline.rollout.sources.driver import TaskDriver, WorkerDeath

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline.plugin_manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.policies.protocol import PolicyError

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline.policies.protocol import PolicySpecification
 from hookline.rollout import SamplingConfig
 from hookline.rollout.engines import EngineFactory, EngineRequest, Generated, RolloutEngine

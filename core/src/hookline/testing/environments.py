@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hookline.extras import require
+from hookline.importing import require
 from hookline.plugin_manager.construction import make_plugin
 from hookline.plugin_manager.manager import Overrides, PluginManager
 from hookline.plugin_manager.registry import collect_registered

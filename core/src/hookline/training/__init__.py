@@ -7,7 +7,7 @@
 `Trainer()` without arguments is a small CartPole run. With `dataset=` it trains on examples instead.
 """
 
-from hookline.extras import require
+from hookline.importing import require
 
 require("torch", "the trainer")
 require("numpy", "the trainer", "torch")

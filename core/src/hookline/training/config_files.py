@@ -21,7 +21,6 @@ from hookline_hookspecs.redaction import redact
 
 __all__ = ["NONE", "apply_layers", "paths_of", "run_file_text"]
 
-
 Config = TypeVar("Config", bound=TrainerConfig)
 T = TypeVar("T")
 
@@ -29,6 +28,12 @@ NONE: Final = "none"
 """How TOML, which has no null, writes None."""
 
 NOT_IN_FILES: Final = {"task": "is the first key of a run file", "resume": "is for the command line: use --resume"}
+
+OF_A_START: Final = ("run_dir", "resume", "task")
+"""Fields that a written run file leaves out: the command line gives them."""
+
+WIDTH: Final = 118
+"""Characters in a line of its comments."""
 
 
 def apply_layers(config: Config, layers: Iterable[Layer]) -> Config:
@@ -125,12 +130,6 @@ def paths_of(table: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from paths_of(value, f"{prefix}{key}.")
-
-
-OF_A_START: Final = ("run_dir", "resume", "task")
-"""Fields that are left out: the command line gives them."""
-
-WIDTH: Final = 118
 
 
 def run_file_text(task: str, config: TrainerConfig, settings: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hookline.errors import HooklineError
-from hookline.extras import require
+from hookline.importing import require
 from hookline.policies import HuggingFacePolicy, LoraConfig, PolicyError
 from hookline.session.run_folder import CONFIG, holds_run, read_config
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hookline.plugin_manager.manager import PluginManager
-from hookline.policies.forward_torch import control_policy
-from hookline.policies.protocol import JaxControlPolicy, JaxTextPolicy, PolicyError, PolicySpecification, TextPolicy
 from hookline.session import Session
 from hookline.training.config import RolloutConfig
-from hookline.training.errors import TrainerConfigError, TrainingError
+from hookline.training.errors import TrainerConfigError
 from hookline.training.experience import Experience, join_rollouts, mean_stats
+from hookline.training.given_policy import worker_specification
 from hookline.training.learner import Learner
 from hookline.training.losses.loss import SharedLossData
 from hookline.training.ranks import Ranks
@@ -27,14 +26,7 @@ if TYPE_CHECKING:
     from hookline.rollout import Curriculum, CurriculumConfig, RolloutWorker
     from hookline.rollout.sources import RolloutSource
 
-__all__ = [
-    "RolloutLoop",
-    "as_module",
-    "build_worker",
-    "check_divisible",
-    "use_module_for_rollouts",
-    "worker_options",
-]
+__all__ = ["RolloutLoop", "build_worker", "check_divisible", "worker_options"]
 
 
 class RolloutLoop:
@@ -213,44 +205,3 @@ def worker_options(config: RolloutConfig) -> dict[str, Any]:
         "engine": config.engine,
         "precision": config.precision,
     }
-
-
-def as_module(policy: Any, seed: int) -> nn.Module:
-    """The policy itself if it is a module, or a new module made from its specification."""
-    if isinstance(policy, nn.Module):
-        return policy
-    if isinstance(policy, PolicySpecification):
-        return policy.torch_module(seed=seed)
-    raise TrainingError(
-        f"the policy is a {type(policy).__name__}; it must be a torch module, the folder or name of a Hugging Face "
-        "model, or a specification such as MLPPolicy or TransformerPolicy"
-    )
-
-
-def worker_specification(policy: Any) -> PolicySpecification | None:
-    """The specification that a worker can play by itself: the policy or its `specification`.
-
-    None if there is none, or if it has neither a JAX forward nor a tokenizer. A worker then plays the torch module.
-    """
-    found = getattr(policy, "specification", None) if isinstance(policy, nn.Module) else policy
-    playable = isinstance(found, (JaxControlPolicy, JaxTextPolicy)) or hasattr(found, "tokenizer")
-    return found if playable and isinstance(found, PolicySpecification) else None
-
-
-def use_module_for_rollouts(worker: RolloutWorker, module: nn.Module, device: torch.device) -> None:
-    """Make the worker sample with the torch module's weights; check that it fits the lessons.
-
-    A worker with a policy in its config keeps that policy. Its weights must have the same names as the module's.
-    """
-    if worker.plays_text:
-        if not isinstance(module, TextPolicy):
-            raise PolicyError(
-                f"the lessons are text ({', '.join(worker.curriculum.lessons)}), but the policy, a "
-                f"{type(module).__name__}, has no token_logprobs(): add token_logprobs(tokens, valid, temperature); "
-                "forward(tokens) is not enough, since it does not know which tokens are padding"
-            )
-        worker.player.use_module(module, str(device))
-    else:
-        if worker_specification(module) is None and worker.config.policy is None:
-            worker.player.use_module(module, str(device))
-        control_policy(module)

@@ -17,7 +17,7 @@ from hookline.rollout import TrackedNumbers
 from hookline.session import Session
 from hookline.training.config import TrainerConfig, as_plain_data, check_config
 from hookline.training.errors import RankError, TrainerConfigError, TrainingError
-from hookline.training.given_policy import given_policy
+from hookline.training.given_policy import as_module, given_policy, use_module_for_rollouts
 from hookline.training.learner.learner import Learner, choose_device
 from hookline.training.losses.registry import NAME as LOSSES
 from hookline.training.losses.registry import LossLifecycle, build_losses
@@ -26,13 +26,7 @@ from hookline.training.policy_evaluator import NAME as EVALUATOR
 from hookline.training.policy_evaluator import PolicyEvaluator
 from hookline.training.ranks import join_ranks
 from hookline.training.resume_point import NAME, ResumePoint, restore_generators, seed_generators, take_generators
-from hookline.training.rollout_loop import (
-    RolloutLoop,
-    as_module,
-    build_worker,
-    check_divisible,
-    use_module_for_rollouts,
-)
+from hookline.training.rollout_loop import RolloutLoop, build_worker, check_divisible
 from hookline.training.supervised_loop import SupervisedLoop
 from hookline.training.warm_start import WarmStart, WarmStartPhase
 from hookline_hookspecs import TrainerState

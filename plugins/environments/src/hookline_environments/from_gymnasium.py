@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hookline.errors import did_you_mean
-from hookline.extras import require
+from hookline.importing import require
 from hookline.rollout.errors import UnknownEnvironmentError
 
 __all__ = ["gymnasium_environment"]

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import did_you_mean
-from hookline.extras import require
+from hookline.importing import require
 from hookline.rollout.environments import JaxEnvironment, Transition, actions_of
 from hookline.rollout.errors import UnknownEnvironmentError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hookline.errors import did_you_mean
-from hookline.extras import require
+from hookline.importing import require
 from hookline.rollout.errors import UnknownEnvironmentError
 from hookline.rollout.text import TextProblem, TextTask
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hookline.errors import did_you_mean
-from hookline.extras import require
+from hookline.importing import require
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.policies.protocol import JaxTextPolicy, PolicyError

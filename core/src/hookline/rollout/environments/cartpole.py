@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hookline.policies.actions import Discrete
+from hookline.policies.protocol import Discrete
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 
 __all__ = ["CARTPOLE", "CartPoleState", "reset", "step"]

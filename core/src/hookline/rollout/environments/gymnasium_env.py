@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookline.policies.actions import Actions, Continuous, Discrete
+from hookline.policies.protocol import Actions, Continuous, Discrete
 from hookline.rollout.environments.outcomes import checked_cell, checked_observation
 from hookline.rollout.errors import UnsupportedSpaceError
 

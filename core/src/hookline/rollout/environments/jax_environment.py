@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hookline.policies.actions import Actions
+from hookline.policies.protocol import Actions
 
 if TYPE_CHECKING:
     import jax

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from hookline.policies import MLPPolicy
-from hookline.policies.actions import Discrete, outputs_for
-from hookline.policies.protocol import Actor, ActorWeights
+from hookline.policies.protocol import Actor, ActorWeights, Discrete, outputs_for
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.gymnasium_env import (
     Factory,

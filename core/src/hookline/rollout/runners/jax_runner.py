@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hookline.policies import Discrete, MLPPolicy, actions_jax
+from hookline.policies import Discrete, MLPPolicy, actor_jax
 from hookline.policies.protocol import Actor, ActorWeights, JaxControlPolicy
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
@@ -32,6 +32,8 @@ from hookline_hookspecs.errors import shortened
 
 __all__ = ["EVALUATION_STEP_LIMIT", "STRETCH", "JaxRunner", "Played", "play_episodes", "play_scanned", "play_stepwise"]
 
+EVALUATION_STEP_LIMIT: Final = 100_000
+"""An evaluation whose episodes have not ended after this many steps is an error."""
 STRETCH: Final = 128
 """Steps in one scan of an evaluation."""
 START: Final = 2**32 - 1
@@ -112,16 +114,16 @@ def play_scanned(
     episodes = playing.ended.shape[0]
     # Drawn inside jit, because a call of JAX from Python costs more than drawing.
     noise_key, step_key = jax.random.split(jax.random.fold_in(key, stretch))
-    noise = None if greedy else actions_jax.noise(policy.actions, noise_key, (STRETCH, episodes))
+    noise = None if greedy else actor_jax.noise(policy.actions, noise_key, (STRETCH, episodes))
     step_keys = jax.random.split(step_key, (STRETCH, episodes))
 
     def step(playing: Playing, drawn: tuple[Any, jax.Array]) -> tuple[Playing, dict[str, jax.Array]]:
         noise, keys = drawn
         outputs, _ = policy.jax_forward(weights, playing.envs.obs)
         if greedy:
-            action = actions_jax.greedy(policy.actions, outputs)
+            action = actor_jax.greedy(policy.actions, outputs)
         else:
-            action = actions_jax.choose(policy.actions, weights, outputs, noise)
+            action = actor_jax.choose(policy.actions, weights, outputs, noise)
         return _play_step(environment, playing, action, keys, recorded, max_episode_steps)
 
     return jax.lax.scan(step, playing, (noise, step_keys))
@@ -180,10 +182,6 @@ def _play_step(
     ended = ended | after.terminated | after.truncated
     played = Playing(EnvStates(after.state, after.obs, returns, lengths), terminated, ended, faulty_at)
     return played, {name: array[:recorded] for name, array in happened.items()}
-
-
-EVALUATION_STEP_LIMIT: Final = 100_000
-"""An evaluation whose episodes have not ended after this many steps is an error."""
 
 
 class JaxRunner:

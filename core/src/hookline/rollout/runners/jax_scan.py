@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from hookline.policies import actions_jax
-from hookline.policies.actions import Actions, Continuous
+from hookline.policies import actor_jax
 from hookline.policies.actor_jax import logprobs_and_values
-from hookline.policies.protocol import JaxControlPolicy
+from hookline.policies.protocol import Actions, Continuous, JaxControlPolicy
 from hookline.rollout.environments.jax_environment import JaxEnvironment, Transition
 
 __all__ = [
@@ -67,14 +66,14 @@ def scan_rollout(
     noise_key, step_key, reset_key = jax.random.split(key, 3)
     # All random numbers are drawn in bulk, including the initial states of new episodes. Drawing a few at a time in the
     # loop would take longer than policy and environment together.
-    noise = actions_jax.noise(policy.actions, noise_key, (steps, batch))
+    noise = actor_jax.noise(policy.actions, noise_key, (steps, batch))
     step_keys = jax.random.split(step_key, (steps, batch))
     fresh = jax.vmap(jax.vmap(environment.reset))(jax.random.split(reset_key, (steps, batch)))
 
     def step(envs: EnvStates, drawn: tuple[Any, ...]) -> tuple[EnvStates, dict[str, jax.Array]]:
         noise, keys, fresh = drawn
         outputs, _ = policy.jax_forward(weights, envs.obs)
-        action = actions_jax.choose(policy.actions, weights, outputs, noise)
+        action = actor_jax.choose(policy.actions, weights, outputs, noise)
         envs, record = _advance(environment, envs, action, keys, fresh, max_episode_steps)
         return envs, {**record, "outputs": outputs}
 

@@ -1,11 +1,11 @@
 """Where a trainer's rollouts come from: `RolloutSource`, our own sources, and the parts that others are made of."""
 
-from hookline.rollout.sources.outcome import Outcome
 from hookline.rollout.sources.pool import (
     Began,
     Failed,
     Finished,
     Lost,
+    Outcome,
     Played,
     Player,
     PoolEvent,

@@ -19,8 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from hookline.rollout.errors import RolloutError
-from hookline.rollout.sources.outcome import Outcome
-from hookline.rollout.sources.pool import Player
+from hookline.rollout.sources.pool import Outcome, Player
 from hookline_hookspecs.errors import describe_error
 from hookline_hookspecs.logs import hide_secrets_in_tracebacks
 

@@ -6,17 +6,21 @@ lost. `ThreadPool` is a pool of any `Player`, one in each thread. A player may p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hookline.rollout.errors import RolloutError
+from hookline_hookspecs.errors import describe_error
+from hookline_hookspecs.redaction import redact_text
 
 __all__ = [
     "Began",
     "Failed",
     "Finished",
     "Lost",
+    "Outcome",
     "Played",
     "Player",
     "PoolEvent",
@@ -58,6 +62,30 @@ class Player(Protocol):
 
     def close(self) -> None:
         """Release everything, within seconds. Called last, also after any error."""
+
+
+class Outcome(NamedTuple):
+    """What became of a call in another process: a result, or an error as text, since the trainer may lack its class."""
+
+    result: Any = None
+    error: str | None = None
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, call: Callable[[], Any]) -> Outcome:
+        """Call this in the worker."""
+        try:
+            return cls(call())
+        except Exception as error:
+            return cls(error=describe_error(error), traceback=redact_text(traceback.format_exc()))
+
+    def unwrap(self, worker: int) -> Any:
+        """The result, in the trainer's process. The error is raised there."""
+        if self.error is not None:
+            failure = RolloutError(f"rollout worker {worker}: {self.error}")
+            failure.add_note(f"in the worker process:\n{self.traceback}")
+            raise failure
+        return self.result
 
 
 @dataclass(frozen=True)

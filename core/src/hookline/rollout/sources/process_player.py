@@ -17,9 +17,8 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from typing import Any, Final
 
-from hookline.extras import require
-from hookline.rollout.sources.outcome import Outcome
-from hookline.rollout.sources.pool import Played, Player, WorkerLostError
+from hookline.importing import require
+from hookline.rollout.sources.pool import Outcome, Played, Player, WorkerLostError
 from hookline.rollout.sources.thread_pool import ThreadPool
 
 __all__ = ["ProcessPlayer", "process_pool"]

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from hookline.policies.actions import Discrete
 from hookline.policies.mlp_torch import ActorCritic
+from hookline.policies.protocol import Discrete
 from hookline.training.config import OptimizerConfig
 from hookline.training.experience import Experience
 from hookline.training.learner.data_parallel import Batch

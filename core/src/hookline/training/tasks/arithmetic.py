@@ -24,6 +24,12 @@ from hookline.training.warm_start import WarmStart
 __all__ = ["addition", "arithmetic"]
 
 TOKENIZER: Final = CharacterTokenizer("0123456789+=")
+LESSONS: Final = {"addition-1-2": 5460, "addition-2": 10920}
+"""The number of examples of each lesson in the warm start."""
+PROMPT_TOKENS: Final = 6
+"""Two two-digit numbers, a plus and an equals sign."""
+NEW_TOKENS: Final = 4
+"""Three digits and the end token."""
 
 
 @task(
@@ -38,14 +44,6 @@ def addition(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     examples = demonstrations(problems, TOKENIZER)
     policy = TransformerPolicy(vocabulary=TOKENIZER.size, width=32, layers=1, heads=2, context=8)
     return Trainer(config, policy=policy, dataset=examples[64:], validation_dataset=examples[:64], plugins=plugins)
-
-
-LESSONS: Final = {"addition-1-2": 5460, "addition-2": 10920}
-"""The number of examples of each lesson in the warm start."""
-PROMPT_TOKENS: Final = 6
-"""Two two-digit numbers, a plus and an equals sign."""
-NEW_TOKENS: Final = 4
-"""Three digits and the end token."""
 
 
 @task(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from hookline.errors import did_you_mean
-from hookline.importing import import_file
+from hookline.importing import NotFoundError, Reference
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.rewards import IntegratedRewardConfig
@@ -190,19 +190,15 @@ def _find_checker(config: LessonConfig) -> Checker:
     return CHECKERS[config.checker]
 
 
-def _from_file(lesson: str, what: str, reference: str) -> Any:
+def _from_file(lesson: str, what: str, named: str) -> Any:
     """The object of this name, `file.py:NAME`."""
-    path, _, name = reference.partition(":")
-    if not Path(path).is_file():
-        raise TrainerConfigError(f"lesson {lesson!r}: there is no file {path!r} for its {what}")
-    module = import_file(Path(path))
-    if not hasattr(module, name):
-        known = [key for key in vars(module) if not key.startswith("_")]
-        raise TrainerConfigError(
-            f"lesson {lesson!r}: {path!r} has no {name!r}{did_you_mean(name, known)}: the {what} of a lesson is named "
-            "file.py:NAME"
-        )
-    return getattr(module, name)
+    reference = Reference.parse(named, Path.cwd())
+    if reference is None or not reference.attribute:
+        raise TrainerConfigError(f"lesson {lesson!r}: its {what} {named!r} is not of the form file.py:NAME")
+    try:
+        return reference.load()
+    except NotFoundError as error:
+        raise TrainerConfigError(f"lesson {lesson!r}, its {what}: {error}") from error
 
 
 grpo = Task(
