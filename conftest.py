@@ -27,6 +27,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # The models of the tests are so small that a second thread only costs time, and each worker has a core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Tests compile much and compute little.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 # Trackers are on by their install, and here all are installed. Only their own tests turn them on.
 TRACKERS = {"mlflow", "tensorboard", "trackio", "wandb"} & entry_points(group="hookline").names
 os.environ.setdefault("HOOKLINE_DISABLE", ",".join(sorted(TRACKERS)))
