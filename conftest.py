@@ -12,7 +12,7 @@ from hookline_hookspecs.redaction import forget_secrets
 
 # No test is judged by the clock: on a busy machine any example may take long. Each run has other examples, so that few
 # of them add up to many. `pytest --hypothesis-profile thorough` has many at once.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 settings.register_profile("thorough", settings.get_profile("unhurried"), max_examples=500)
 settings.load_profile("unhurried")
 

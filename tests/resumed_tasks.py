@@ -1,6 +1,5 @@
 """Tasks of a few seconds, for the tests of resumed runs: GRPO on sums, after a warm start and with a Hugging Face model
-under each engine, SFT of that model, and GRPO on conversations. Among them are all weights and adapters, fp32 and bf16,
-each with both losses.
+under each engine, SFT of that model, and GRPO on conversations. Among them are all weights and adapters, fp32 and bf16.
 
 python tests/resumed_tasks.py model                         # makes the model
 hookline train tests/resumed_tasks.py:jax_bf16              # trains it
@@ -158,7 +157,6 @@ BATCHES = SupervisedConfig(batch_size=4)
 
 transformers_lora = huggingface(grpo, "fp32", ADAPTERS, losses=KL, rollout=rollouts("transformers", "fp32"))
 jax_bf16 = huggingface(grpo, "bf16", losses=KL, rollout=rollouts("jax", "bf16"))
-sft_all = huggingface(sft, "fp32", supervised=BATCHES)
 sft_lora_bf16 = huggingface(sft, "bf16", ADAPTERS, supervised=BATCHES)
 
 
