@@ -60,7 +60,7 @@ def _as_hex(state: Tensor) -> str:
 
 
 def _from_hex(text: str) -> Tensor:
-    return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
 
 
 class ResumePoint:
