@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hookline import PluginManager
 from hookline.cli import main
-from hookline.policies import TransformerPolicy
+from hookline.policies import HuggingFacePolicy, TransformerPolicy
 from hookline.testing.tiny_models import tiny_model
 from hookline.training import LoraConfig, OptimizerConfig, SupervisedConfig, Trainer, TrainerConfig
 from hookline_checkpoint import Checkpoint, Options
@@ -92,6 +92,32 @@ def test_adapters_are_exported_as_peft_saves_them_or_merged(
     torch.testing.assert_close(logits(merged), expected, atol=1e-5, rtol=1e-4)
     assert not (tmp_path / "merged" / "adapter_config.json").exists()
     assert AutoTokenizer.from_pretrained(tmp_path / "adapters").encode("12+34=")
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Model (has|with) `tie_word_embeddings=True`", "ignore:Setting `save_embedding_layers`"
+)
+@pytest.mark.parametrize(
+    "lora",
+    [
+        LoraConfig(r=2, alpha=16, target_modules=("q_proj",), options={"use_rslora": True}),
+        LoraConfig(r=2, alpha=16, target_modules=("k_proj", "q_proj"), options={"use_dora": True}),
+        LoraConfig(r=2, alpha=16, target_modules=("lm_head", "q_proj")),
+        LoraConfig(r=2, alpha=16, target_modules=("embed_tokens",)),
+    ],
+)
+def test_adapters_of_all_kinds_are_exported_where_layers_share_their_weights(lora: LoraConfig, tmp_path: Path) -> None:
+    base = tiny_model(tmp_path / "base", tie_word_embeddings=True)
+    own = HuggingFacePolicy(str(base), lora).torch_module().model
+    trainer = trained(tmp_path / "run", policy=own)
+    assert trainer.config.lora == lora
+    expected = logits(trainer.policy.model)
+    for how in ([], ["--merge"]):
+        folder = tmp_path / f"exported{len(how)}"
+        export(str(tmp_path / "run"), str(folder), *how)
+        loaded = AutoModelForCausalLM.from_pretrained(folder if how else base)
+        loaded = loaded if how else PeftModel.from_pretrained(loaded, folder)
+        torch.testing.assert_close(logits(loaded), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_a_policy_in_shards_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForCausalLM, GenerationConfig
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationConfig
 
 from hookline.policies import HuggingFacePolicy, LoraConfig, PolicyError
 from hookline.policies.huggingface import HuggingFaceTokenizer
@@ -229,6 +231,38 @@ def test_adapters_for_layers_that_do_not_exist_are_an_error(tmp_path: Path) -> N
     policy = HuggingFacePolicy(str(tiny_model(tmp_path)), LoraConfig(target_modules=("q_projection",)))
     with pytest.raises(PolicyError, match=r"lora.target_modules = \('q_projection',\): .*not found"):
         policy.torch_module()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"use_rslor": True}, "lora.options: peft.LoraConfig has no field 'use_rslor' .did you mean 'use_rslora'"),
+        ({"lora_alpha": 3}, "lora.options: peft.LoraConfig has no field 'lora_alpha'"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa' changes the base"),
+        ({"layers_to_transform": [7]}, "with the options {'layers_to_transform': .7.}: .*not found"),
+    ],
+)
+def test_options_of_adapters_that_cannot_be_are_an_error(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    policy = HuggingFacePolicy(str(tiny_model(tmp_path)), LoraConfig(target_modules=("q_proj",), options=options))
+    with pytest.raises(PolicyError, match=message):
+        policy.torch_module()
+
+
+def test_what_a_config_leaves_out_is_as_in_transformers(tmp_path: Path) -> None:
+    kept = {"model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 32, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    policy = HuggingFacePolicy(str(tmp_path)).jax_policy()
+    full = AutoConfig.for_model(**kept)
+    assert policy.vocabulary == full.vocab_size
+    assert policy.context == full.max_position_embeddings
+    assert policy.kv_heads == full.num_key_value_heads
+
+
+def test_a_config_that_transformers_rejects_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    config = {"model_type": "llama", "rope_scaling": {"rope_type": "linear"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(PolicyError, match="cannot be loaded: .*factor"):
+        HuggingFacePolicy(str(tmp_path)).config()
 
 
 def test_a_model_that_is_not_causal_is_refused(tmp_path: Path) -> None:

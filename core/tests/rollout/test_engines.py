@@ -85,6 +85,46 @@ def test_an_engine_passes_with_adapters_on_a_frozen_base(name: str, folder: Call
     check_engine(engine(name), request_for(HuggingFacePolicy(str(folder("qwen3")), LoraConfig(r=4, alpha=8.0))))
 
 
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+@pytest.mark.parametrize(
+    ("lora", "reason"),
+    [
+        ({"options": {"use_rslora": True}}, None),
+        ({"target_modules": ("q_proj", "lm_head")}, None),
+        ({"target_modules": ("q_proj", "lm_head"), "tied": True}, "adapters .*such as lm_head.lora_A.weight"),
+        ({"target_modules": ("embed_tokens",)}, "adapters .*such as model.embed_tokens.lora_embedding_A"),
+        ({"options": {"rank_pattern": {"q_proj": 2}}}, "adapters .*the options rank_pattern"),
+        ({"options": {"alpha_pattern": {"q_proj": 64}}}, "adapters .*the options alpha_pattern"),
+        ({"options": {"use_dora": True}}, "adapters"),
+        ({"options": {"bias": "lora_only"}}, "adapters .*the options bias"),
+        ({"options": {"modules_to_save": ["lm_head"]}}, "adapters .*the options modules_to_save"),
+    ],
+)
+def test_adapters_of_all_kinds_are_sampled_with_and_engines_without_them_refuse(
+    lora: dict[str, Any], reason: str | None, tmp_path: Path
+) -> None:
+    model = tiny_model(tmp_path, num_hidden_layers=1, tie_word_embeddings=lora.pop("tied", False))
+    request = request_for(HuggingFacePolicy(str(model), LoraConfig(r=4, alpha=6.0, **lora)))
+    names = ["auto", "jax", "mlx"] if importlib.util.find_spec("mlx_lm") else ["auto", "jax"]
+    for name in names:
+        if reason is not None and name != "auto":
+            with pytest.raises(
+                (EngineError, PolicyError), match=f'{name}.* engine .*{reason}.* engine = "transformers"'
+            ):
+                build_engine(name, request, PluginManager())
+            continue
+        prompts = [[5, 6, 7], [9, 4]]
+        made = build_engine(name, request, PluginManager()).generate(
+            prompts, SamplingConfig(1), jax.random.key(0), max_new_tokens=6
+        )
+        for prompt, tokens, logprobs in zip(prompts, made.tokens, made.logprobs, strict=True):
+            row = torch.tensor([[*prompt, *tokens.tolist()]])
+            with torch.no_grad():
+                expected = request.module.model.eval()(row).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
+            expected = expected.gather(1, torch.from_numpy(tokens).long()[:, None])[:, 0]
+            np.testing.assert_allclose(logprobs, expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["transformers", "mlx"])
 def test_an_engine_passes_with_a_recurrent_model_whose_cache_has_no_padding(name: str, tmp_path: Path) -> None:
     if name == "mlx":

@@ -81,7 +81,7 @@ def test_all_faults_are_reported_at_once_with_file_key_and_nearest_name(write: W
         "epochs: input should be a valid integer, unable to parse string as an integer, got 'x'",
         "optimizer.learning_rat: unknown key 'learning_rat' (did you mean 'learning_rate'?)",
         "lora.r: input should be a valid integer, got a number with a fractional part, got 1.5",
-        "lora.rank: unknown key 'rank'; known are alpha, dropout, r, target_modules",
+        "lora.rank: unknown key 'rank'; known are alpha, dropout, options, r, target_modules",
         "--set rollout.minibatche: unknown key 'minibatche' (did you mean 'minibatches'?)",
         "--set optimizer.schedule: input should be 'constant', 'linear' or 'cosine', got 'foo'",
         "--set rollout.minibatches: must be at least 1, got 0",

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,11 +121,18 @@ class LoraConfig:
     dropout: float = 0.0
     target_modules: str | tuple[str, ...] = "all-linear"
     """The names of the layers that get adapters, or `all-linear` for all but the output layer."""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """More fields of `peft.LoraConfig`, such as `use_rslora`. The other ones need the `transformers` engine."""
 
     @property
     def scale(self) -> float:
         """The factor of the adapters' output."""
-        return self.alpha / self.r
+        return self.alpha / (math.sqrt(self.r) if self.options.get("use_rslora") else self.r)
+
+    @property
+    def unusual(self) -> str:
+        """The options that do more than `scale` tells, for messages. Empty if there are none."""
+        return ", ".join(name for name in self.options if name != "use_rslora")
 
 
 @dataclass(frozen=True)
@@ -141,9 +149,9 @@ class HuggingFacePolicy:
     """Train low-rank adapters; None trains all weights."""
 
     def config(self) -> dict[str, Any]:
-        """The contents of the model's `config.json`."""
+        """The contents of the model's `config.json`, and the family's defaults for what it leaves out."""
         transformers = require("transformers", "a Hugging Face policy")
-        config: dict[str, Any] = self._load(transformers.PreTrainedConfig.get_config_dict)[0]
+        config: dict[str, Any] = self._load(transformers.AutoConfig.from_pretrained).to_dict()
         return config
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -183,9 +191,15 @@ class HuggingFacePolicy:
 
     def jax_policy(self) -> Any:
         """The same model for the JAX engine. Raises a `PolicyError` for a family that it does not support."""
-        from hookline.policies.llama import LlamaPolicy
+        from hookline.policies.llama import LlamaPolicy, UnsupportedArchitecture
 
-        return LlamaPolicy.from_config(self.config(), lora_scale=1.0 if self.lora is None else self.lora.scale)
+        policy = LlamaPolicy.from_config(self.config())
+        if self.lora is None:
+            return policy
+        if self.lora.unusual:
+            raise UnsupportedArchitecture(f"its adapters have the options {self.lora.unusual}")
+        policy.check_adapters(self.shapes())
+        return replace(policy, lora_scale=self.lora.scale)
 
     def _module(self, *, seed: int = 0, on_meta: bool = False) -> CausalLM:
         require("torch", "a Hugging Face policy", "hf")
@@ -207,7 +221,7 @@ class HuggingFacePolicy:
             raise PolicyError(f"policy {self.path!r}: the folder has no config.json, so it holds no model")
         try:
             return from_pretrained(self.path, local_files_only=is_folder, **options)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # of any kind, such as a KeyError for what a config lacks
             reason = str(error).strip().partition("\n")[0]
             if is_folder:
                 raise PolicyError(f"policy {self.path!r} cannot be loaded: {reason}") from error

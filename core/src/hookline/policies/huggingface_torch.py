@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from hookline.errors import did_you_mean
 from hookline.importing import require
 from hookline.policies.forward_torch import chosen_logprobs
 from hookline.policies.huggingface import HuggingFacePolicy, LoraConfig
 from hookline.policies.protocol import PolicyError
 
-__all__ = ["CausalLM", "add_adapters", "is_transformers_model", "on_meta_device"]
+__all__ = ["CausalLM", "add_adapters", "is_transformers_model", "merge_adapters", "on_meta_device"]
+
+
+NO_OPTIONS: Final = frozenset([
+    "r", "lora_alpha", "lora_dropout", "target_modules",
+    "fan_in_fan_out", "task_type", "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision",
+    "inference_mode",
+])  # fmt: skip
+"""The fields of `peft.LoraConfig` that are no options: a `LoraConfig` has them, or they follow from the model."""
+
+PLAIN_STARTS: Final = (True, False, "gaussian", "orthogonal")
+"""The values of `init_lora_weights` that leave the base as it is."""
 
 
 class CausalLM(nn.Module):
@@ -141,21 +155,50 @@ def add_adapters(model: Any, lora: LoraConfig, seed: int) -> Any:
     """A `PeftModel` with new adapters from a seed. The model's own weights are frozen."""
     peft = require("peft", "`lora`")
     conv1d = require("transformers", "`lora`").pytorch_utils.Conv1D
+    known = [own.name for own in dataclasses.fields(peft.LoraConfig) if own.name not in NO_OPTIONS]
+    for name in lora.options:
+        if name not in known:
+            raise PolicyError(f"lora.options: peft.LoraConfig has no field {name!r}{did_you_mean(name, known)}")
+    start = lora.options.get("init_lora_weights", True)
+    if start not in PLAIN_STARTS:
+        raise PolicyError(
+            f"lora.options.init_lora_weights = {start!r} changes the base, which checkpoints do not have: "
+            f"it must be one of {', '.join(map(repr, PLAIN_STARTS))}"
+        )
     targets = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
-    config = peft.LoraConfig(
-        r=lora.r,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=targets,
-        fan_in_fan_out=any(isinstance(module, conv1d) for module in model.modules()),  # GPT-2's layers
-        task_type="CAUSAL_LM",
-    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
+            config = peft.LoraConfig(
+                r=lora.r,
+                lora_alpha=lora.alpha,
+                lora_dropout=lora.dropout,
+                target_modules=targets,
+                fan_in_fan_out=any(isinstance(module, conv1d) for module in model.modules()),  # GPT-2's layers
+                task_type="CAUSAL_LM",
+                **lora.options,
+            )
             return peft.get_peft_model(model, config)
-        except ValueError as error:
-            raise PolicyError(f"lora.target_modules = {lora.target_modules!r}: {error}") from error
+        except (TypeError, ValueError) as error:
+            options = f" with the options {dict(lora.options)}" if lora.options else ""
+            raise PolicyError(f"lora.target_modules = {lora.target_modules!r}{options}: {error}") from error
+
+
+@torch.no_grad()
+def merge_adapters(model: Any) -> Any:
+    """The base model of a `PeftModel`, with the adapters added to its weights. Layers that would differ are untied."""
+    tokens = torch.arange(min(8, model.config.get_text_config().vocab_size))[None]
+    before = model.eval()(tokens).logits
+    uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    for layer in model.modules():
+        if hasattr(layer, "get_base_layer") and uses[id(layer.get_base_layer().weight)] > 1:
+            base = layer.get_base_layer()
+            base.weight = nn.Parameter(base.weight.detach().clone())
+            model.get_base_model().config.tie_word_embeddings = False
+    merged = model.merge_and_unload()
+    if (merged(tokens).logits - before).abs().max() > 1e-3 * before.abs().max():
+        raise PolicyError("peft cannot merge these adapters: the merged model is another policy. Export them unmerged")
+    return merged
 
 
 def on_meta_device(config: Any) -> Any:
@@ -185,14 +228,24 @@ def _specification(model: Any) -> HuggingFacePolicy | None:
             return None
         targets = config.target_modules
         targets = targets if isinstance(targets, str) else tuple(sorted(targets))
-        lora = LoraConfig(config.r, float(config.lora_alpha), config.lora_dropout, targets)
+        lora = LoraConfig(config.r, float(config.lora_alpha), config.lora_dropout, targets, _options(config))
         model = model.get_base_model()
     return HuggingFacePolicy(model.name_or_path, lora) if model.name_or_path else None
 
 
+def _options(config: Any) -> dict[str, Any]:
+    """The fields of a `peft.LoraConfig` that are not the defaults, and have none of our own."""
+    given, usual = config.to_dict(), type(config)().to_dict()
+    return {
+        name: sorted(value) if isinstance(value, set) else value
+        for name, value in given.items()
+        if name not in NO_OPTIONS and value != usual[name]
+    }
+
+
 def _public_names(model: Any) -> dict[str, str]:
     """The public name of each weight by its name in a `CausalLM`. Of tied weights only the first is in it."""
-    adapter = f".{model.active_adapter}." if _is_peft(model) else None
+    adapter = f".{model.active_adapter}" if _is_peft(model) else None
     names, seen = {}, set()
     for raw, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) in seen:
@@ -200,7 +253,8 @@ def _public_names(model: Any) -> dict[str, str]:
         seen.add(id(tensor))
         name = raw
         if adapter is not None:
-            name = raw.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(adapter, ".")
+            name = raw.removeprefix("base_model.model.").replace(".base_layer.", ".")
+            name = name.replace(f"{adapter}.", ".").removesuffix(adapter)  # those of an embedding are no modules
         names[f"model.{raw}"] = name
     return names
 

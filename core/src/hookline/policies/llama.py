@@ -6,7 +6,7 @@ a norm to each query and key. What a config asks for beyond that is refused with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,20 +21,15 @@ __all__ = ["LlamaPolicy", "RopeScaling", "UnsupportedArchitecture"]
 
 Config = Mapping[str, Any]
 
-FAMILY_DEFAULTS: Final[Mapping[str, Config]] = {
-    "llama": {},
-    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
-    "qwen2": {"num_key_value_heads": 32},
-    "qwen3": {"num_key_value_heads": 32, "head_dim": 128},
-}
-"""What transformers assumes where a `config.json` of the family does not say."""
+FAMILIES: Final = ("llama", "mistral", "qwen2", "qwen3")
+"""The values of `model_type`."""
 
 
 class UnsupportedArchitecture(PolicyError):  # noqa: N818 - it names what was found
     """A model is not of the Llama family, or uses a part of it that the `jax` engine does not have."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f'the `jax` engine cannot run this model: {reason}. Use engine = "transformers"')
+        super().__init__(f'the jax engine cannot run this model: {reason}. Use engine = "transformers"')
 
 
 @dataclass(frozen=True)
@@ -79,12 +74,11 @@ class LlamaPolicy:
     """The factor of the LoRA adapters (alpha / r), if the weights have any."""
 
     @classmethod
-    def from_config(cls, config: Config, *, lora_scale: float = 1.0) -> LlamaPolicy:
-        """Read the contents of a `config.json`. Raises `UnsupportedArchitecture` with the reason."""
+    def from_config(cls, config: Config) -> LlamaPolicy:
+        """Read a model's config with all of its fields. Raises `UnsupportedArchitecture` with the reason."""
         family = config.get("model_type", "")
-        if family not in FAMILY_DEFAULTS:
-            raise UnsupportedArchitecture(f"model_type {family!r} is none of {', '.join(FAMILY_DEFAULTS)}")
-        config = {**FAMILY_DEFAULTS[family], **config}
+        if family not in FAMILIES:
+            raise UnsupportedArchitecture(f"model_type {family!r} is none of {', '.join(FAMILIES)}")
         _refuse_unsupported(family, config)
         heads = config["num_attention_heads"]
         theta, scaling = _rope(config)
@@ -106,7 +100,6 @@ class LlamaPolicy:
             mlp_bias=family == "llama" and bool(config.get("mlp_bias")),
             qk_norm=family == "qwen3",
             tied=bool(config.get("tie_word_embeddings")),
-            lora_scale=lora_scale,
         )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -136,6 +129,14 @@ class LlamaPolicy:
         if not self.tied:
             shapes["lm_head.weight"] = (self.vocabulary, self.width)
         return shapes
+
+    def check_adapters(self, names: Iterable[str]) -> None:
+        """Raise `UnsupportedArchitecture` if there are adapters, with these names, that the forward does not read."""
+        layers = [name.removesuffix(".weight") for name, shape in self.shapes().items() if len(shape) == 2]
+        layers.remove("model.embed_tokens")
+        unread = set(names) - {f"{layer}.lora_{part}.weight" for layer in layers for part in "AB"}
+        if unread:
+            raise UnsupportedArchitecture(f"it has adapters where the engine has none, such as {min(unread)}")
 
     def jax_prefill(
         self, weights: Mapping[str, jax.Array], tokens: jax.Array, valid: jax.Array, slots: int

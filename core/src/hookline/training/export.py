@@ -41,7 +41,9 @@ def export_policy(run_dir: Path, target: Path, *, checkpoint: str | None = None,
     module.load_state_dict(_read_weights(source))
     model, kind = module.model, "the model"
     if policy.lora is not None and merge:
-        model, kind = model.merge_and_unload(), "the model with its adapters merged"
+        from hookline.policies.huggingface_torch import merge_adapters
+
+        model, kind = merge_adapters(model), "the model with its adapters merged"
     elif policy.lora is not None:
         base = str(Path(policy.path).resolve()) if Path(policy.path).is_dir() else policy.path
         model.active_peft_config.base_model_name_or_path = base

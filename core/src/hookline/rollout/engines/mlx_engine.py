@@ -14,12 +14,14 @@ from typing import Any, Final
 import jax
 import mlx.core as mx
 import numpy as np
+from mlx.nn.layers.linear import Linear
 from mlx.utils import tree_unflatten
 from mlx_lm.models.cache import BatchKVCache, KVCache, make_prompt_cache
 from mlx_lm.tuner.lora import LoRALinear
 from mlx_lm.utils import hf_repo_to_path
 
 from hookline.mlx_models import load_mlx_model
+from hookline.policies import LoraConfig
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.engines.engine import EngineError, EngineRequest, Generated
 
@@ -53,13 +55,19 @@ class MLXEngine:
         weights = request.weights()
         self._adapted = {name.removesuffix(A): len(weight) for name, weight in weights.items() if name.endswith(A)}
         """The rank of each layer with adapters."""
-        if self._adapted:
-            self._add_adapters(request.policy.lora.scale)
+        if request.policy.lora is not None:
+            self._add_adapters(request.policy.lora, [name for name in weights if ".lora_" in name])
         self.update_weights(weights, None)
 
-    def _add_adapters(self, scale: float) -> None:
-        layers = dict(self._model.named_modules())
-        adapted = [(name, LoRALinear.from_base(layers[name], r, scale=scale)) for name, r in self._adapted.items()]
+    def _add_adapters(self, lora: LoraConfig, names: Sequence[str]) -> None:
+        layers = {name: layer for name, layer in self._model.named_modules() if isinstance(layer, Linear)}
+        unread = [
+            name for name in names if not name.endswith((A, B)) or name.removesuffix(A).removesuffix(B) not in layers
+        ]
+        if unread or lora.unusual:
+            what = f"adapters such as {unread[0]}" if unread else f"adapters with the options {lora.unusual}"
+            raise EngineError(f'the mlx engine does not support {what}: use engine = "transformers"')
+        adapted = [(name, LoRALinear.from_base(layers[name], r, scale=lora.scale)) for name, r in self._adapted.items()]
         self._model.update_modules(tree_unflatten(adapted))
         self._model.eval()
 

@@ -69,6 +69,8 @@ def _generates(module: Any) -> bool:
 
 def _build_jax(request: EngineRequest) -> RolloutEngine:
     policy, reason = _jax_policy(request.policy)
+    if policy is None and hasattr(request.policy, "jax_policy"):
+        raise EngineError(reason)
     if policy is None:
         other = ': use engine = "transformers"' if _generates(request.module) else ""
         raise EngineError(f"the jax engine does not support the policy, a {request.name}: {reason}{other}")

@@ -167,7 +167,7 @@ class _Sampler:
 
 def _truncated(logits: Tensor, sampling: SamplingConfig) -> Tensor:
     """The logits of the `top_k` likeliest tokens, and of those the fewest whose probabilities reach `top_p`."""
-    kept, tokens = logits.topk(sampling.top_k or logits.shape[-1], dim=-1)
+    kept, tokens = logits.topk(min(sampling.top_k or logits.shape[-1], logits.shape[-1]), dim=-1)
     if sampling.top_p is not None:
         shares = kept.softmax(-1)
         # The likeliest token is always kept, and so is the one that reaches `top_p`.
