@@ -315,7 +315,7 @@ def test_rows_that_share_a_prompt_have_the_gradient_of_rows_that_do_not(
     found, gradients = gradient()
     assert len(calls) == 2, "the prompts, and what follows them"
     assert sum(calls) < 0.8 * tokens.numel()
-    monkeypatch.setattr(module, "_continues_from_cache", False)
+    monkeypatch.setattr(module, "has_plain_cache", False)
     expected, expected_gradients = gradient()
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
     for own, other in zip(gradients, expected_gradients, strict=True):

@@ -125,20 +125,37 @@ def test_adapters_of_all_kinds_are_sampled_with_and_engines_without_them_refuse(
             np.testing.assert_allclose(logprobs, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["transformers", "mlx"])
-def test_an_engine_passes_with_a_recurrent_model_whose_cache_has_no_padding(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "family"), [("transformers", "mamba"), ("mlx", "mamba"), ("transformers", "rwkv")])
+def test_an_engine_passes_with_a_recurrent_model_whose_cache_has_no_padding(
+    name: str, family: str, tmp_path: Path
+) -> None:
     if name == "mlx":
         pytest.importorskip("mlx_lm", reason='pip install "hookline[mlx-lm]"')
-    config = AutoConfig.for_model(
-        "mamba", vocab_size=48, hidden_size=32, num_hidden_layers=1, state_size=4, time_step_rank=4
-    )
+    check_engine(engine(name), request_for(HuggingFacePolicy(str(recurrent_model(family, tmp_path)))))
+
+
+def test_transformers_refuses_a_model_that_its_cache_disturbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_for(HuggingFacePolicy(str(recurrent_model("rwkv", tmp_path))))
+    forward = request.module.model.forward
+
+    def forgets(*arguments: Any, state: Any = None, **more: Any) -> Any:
+        return forward(*arguments, **more)
+
+    monkeypatch.setattr(request.module.model, "forward", forgets)
+    with pytest.raises(EngineError, match="cannot generate with a RwkvForCausalLM: with its cache, tokens after the"):
+        engine("transformers")(request).generate([[3, 4]], SamplingConfig(), jax.random.key(0), max_new_tokens=2)
+
+
+def recurrent_model(family: str, folder: Path) -> Path:
+    own = {"state_size": 4, "time_step_rank": 4} if family == "mamba" else {"context_length": 64}
+    config = AutoConfig.for_model(family, vocab_size=48, hidden_size=32, num_hidden_layers=2, **own)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
     for weight in model.parameters():
         if weight.ndim > 1:
             weight.data.mul_(3)
-    model.save_pretrained(tmp_path)
-    check_engine(engine(name), request_for(HuggingFacePolicy(str(tmp_path))))
+    model.save_pretrained(folder)
+    return folder
 
 
 def test_transformers_ignores_the_generation_config_of_the_model_and_gradient_checkpointing(

@@ -55,7 +55,8 @@ class CausalLM(nn.Module):
         self._saved = {raw: name for raw, name in self._names.items() if raw in trained or not _is_peft(model)}
         parameters = inspect.signature(self._transformers_model().forward).parameters
         self._skips_logits = "logits_to_keep" in parameters
-        self._continues_from_cache = self._skips_logits and _has_plain_cache(self._transformers_model(), parameters)
+        self.has_plain_cache = _has_plain_cache(self._transformers_model(), parameters)
+        """Whether the cache keeps the keys and values of all tokens."""
         _turn_off_dropout(model)
         self.train()
         hooks: Any = self  # torch has no types for these
@@ -136,7 +137,11 @@ class CausalLM(nn.Module):
     def _shares_prompts(self) -> bool:
         """Whether rows can continue from the cache of another row. Not with checkpointing, which allows no cache."""
         model = self._transformers_model()
-        return self._continues_from_cache and not (self.training and getattr(model, "is_gradient_checkpointing", False))
+        return (
+            self._skips_logits
+            and self.has_plain_cache
+            and not (self.training and getattr(model, "is_gradient_checkpointing", False))
+        )
 
     def gradient_checkpointing_enable(self) -> None:
         """Recompute each layer's activations in the backward pass instead of keeping them."""

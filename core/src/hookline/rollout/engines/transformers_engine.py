@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, Literal
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig
 
 from hookline.rollout.config import SamplingConfig
-from hookline.rollout.engines.engine import EngineRequest, Generated
+from hookline.rollout.engines.engine import EngineError, EngineRequest, Generated
 
 __all__ = ["TransformersEngine"]
 
@@ -83,31 +84,83 @@ class TransformersEngine:
         stop: Sequence[int] = (),
     ) -> Generated:
         model = self._model
-        longest = max(1, *map(len, prompts))
-        tokens = torch.full((len(prompts), longest), PAD)
-        valid = torch.zeros((len(prompts), longest), dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
-            valid[row, longest - len(prompt) :] = 1
-        samples = sampling.samples_per_prompt
         sampler = _Sampler(sampling, torch.Generator(model.device).manual_seed(_seed(key)))
         config = GenerationConfig(
             max_new_tokens=max_new_tokens, do_sample=False, eos_token_id=list(stop) or None, pad_token_id=PAD
         )
+        rows = [prompt for prompt in prompts for _ in range(sampling.samples_per_prompt)]
+        made: list[Generated] = []
+        batches = self._batches(rows)
+        with self._in_eval_mode(), self._weights_in_place():
+            for batch in batches:
+                tokens, valid = _padded([rows[index] for index in batch], model.device)
+                model.generate(tokens, attention_mask=valid, generation_config=config, logits_processor=[sampler])
+                made.append(sampler.generated(max_new_tokens, stop))
+        if len(made) == 1:
+            return made[0]
+        order = np.argsort(np.concatenate(batches))
+        return Generated._make(
+            None if arrays[0] is None else np.concatenate(arrays)[order] for arrays in zip(*made, strict=True)
+        )
+
+    def _batches(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The indices of the rows that are generated together: as many as the model does right."""
+        match self._together:
+            case "all":
+                return [list(range(len(rows)))]
+            case "one length":
+                lengths = sorted({len(row) for row in rows})
+                return [[index for index, row in enumerate(rows) if len(row) == length] for length in lengths]
+            case "alone":
+                return [[index] for index in range(len(rows))]
+
+    @cached_property
+    def _together(self) -> Literal["all", "one length", "alone"]:
+        """Which rows make a batch whose logits are those of each whole sequence.
+
+        Known where the cache keeps keys and values, tried with other caches: some recurrent models of transformers
+        read the padding, and some mix up the rows of a batch. Raises an `EngineError` if a row alone is wrong too.
+        """
+        if getattr(self._module, "has_plain_cache", False):
+            return "all"
+        short, long = ([token % self.vocabulary for token in tokens] for tokens in ([5, 7, 6], [6, 5, 8, 4, 7, 9]))
+        if self._is_exact_for([short, long]):
+            return "all"
+        if self._is_exact_for([short, long[:3]]):
+            return "one length"
+        if self._is_exact_for([short]):
+            return "alone"
+        raise EngineError(
+            f"the transformers engine cannot generate with a {type(self._model).__name__}: with its cache, tokens "
+            "after the first have other logits than in the whole sequence. Use an engine of a plugin"
+        )
+
+    def _is_exact_for(self, prompts: Sequence[Sequence[int]]) -> bool:
+        """Whether the logits of `generate` with these prompts are those of each sequence read by itself."""
+        config = GenerationConfig(
+            max_new_tokens=3, do_sample=False, pad_token_id=PAD, output_logits=True, return_dict_in_generate=True
+        )
+        tokens, valid = _padded(prompts, self._model.device)
+        with self._in_eval_mode():
+            made = self._model.generate(tokens, attention_mask=valid, generation_config=config)
+            for row, prompt in enumerate(prompts):
+                expected = self._model(made.sequences[row : row + 1, -len(prompt) - 3 : -1]).logits[0, -3:]
+                difference = (torch.stack(made.logits, 1)[row] - expected).abs().max()
+                if difference > torch.finfo(expected.dtype).eps ** 0.5 * expected.abs().max():
+                    return False
+        return True
+
+    @contextmanager
+    def _in_eval_mode(self) -> Iterator[None]:
+        """Without gradients, dropout and the model's own settings of sampling; in the engine's precision."""
+        model = self._model
         with (
             torch.no_grad(),
-            self._weights_in_place(),
             _evaluating(self._module),
             _without_generation_config(model),
             torch.autocast(model.device.type, torch.bfloat16, enabled=self._bf16),
         ):
-            model.generate(
-                tokens.repeat_interleave(samples, 0).to(model.device),
-                attention_mask=valid.repeat_interleave(samples, 0).to(model.device),
-                generation_config=config,
-                logits_processor=[sampler],
-            )
-        return sampler.generated(max_new_tokens, stop)
+            yield
 
     def _tensors(self) -> dict[str, Tensor]:
         """The module's weights by name. They share the memory of its parameters."""
@@ -154,6 +207,7 @@ class _Sampler:
     def generated(self, new_tokens: int, stop: Sequence[int]) -> Generated:
         """:param new_tokens: the width of the arrays. `generate` stops early when all responses have ended."""
         tokens, logprobs, log_mass = (torch.stack(own, 1).cpu().numpy() for own in zip(*self._steps, strict=True))
+        self._steps.clear()
         ends = np.isin(tokens, stop)
         valid: np.ndarray = np.cumsum(ends, axis=1) - ends == 0  # no stop token before this one
         missing = ((0, 0), (0, new_tokens - tokens.shape[1]))
@@ -163,6 +217,17 @@ class _Sampler:
             np.pad(valid, missing),
             np.pad(np.where(valid, log_mass, 0.0), missing) if self._is_truncated else None,
         )
+
+
+def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Prompts with padding on the left, and 1 for each of their own tokens."""
+    longest = max(1, *map(len, prompts))
+    tokens = torch.full((len(prompts), longest), PAD)
+    valid = torch.zeros((len(prompts), longest), dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
+        valid[row, longest - len(prompt) :] = 1
+    return tokens.to(device), valid.to(device)
 
 
 def _truncated(logits: Tensor, sampling: SamplingConfig) -> Tensor:
