@@ -20,6 +20,8 @@ SCRIPTS: Final = (
     "startup",
     "rollout",
     "sampling",
+    "grpo",
+    "memory",
     "rewards",
     "checkpoint",
     "metrics",
@@ -28,6 +30,7 @@ SCRIPTS: Final = (
     "sources",
     "scaling",
     "ppo",
+    "plugins",
 )
 MACHINE: Final = ("processor", "cores", "system", "python")
 
