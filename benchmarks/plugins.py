@@ -1,6 +1,6 @@
 """What the five plugins cost a run, beside none in the same run.
 
-    python benchmarks/plugins.py [--json FILE]      # five runs for each of two settings, four minutes
+    python benchmarks/plugins.py [--json FILE]      # ten runs for each of two settings, seven minutes
 
 A run is one of 1000 iterations of PPO on CartPole with all plugins and no options: an evaluation of 64 episodes every
 100 iterations with its replay, checkpoints, metrics, status. During it, the plugins are taken out for 100 iterations,
@@ -36,7 +36,7 @@ from hookline_hookspecs import TrainerState
 FIVE = ("metrics", "checkpoint", "evaluation", "status", "verify-length", "verify-toxicity", "verify-coherence",
         "verify-factual")  # fmt: skip
 """The plugins of this repository; the verifiers are four."""
-RUNS, ITERATIONS, WARM, BLOCK, BLOCKS = 5, 1000, 200, 100, 7
+RUNS, ITERATIONS, WARM, BLOCK, BLOCKS = 10, 1000, 200, 100, 7
 """The first evaluation, with its compilation, is among the iterations that warm up."""
 SETTINGS = {
     "4 x 128 steps, 16 gradient steps (CleanRL's hyperparameters)": cleanrl,
