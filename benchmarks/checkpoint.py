@@ -49,7 +49,7 @@ class Hookline:
     def __init__(self, state: TrainerState) -> None:
         self.state = state
         self.plugins = PluginManager()
-        self.plugin = Checkpoint(Options(keep_last=1), self.plugins.emit)
+        self.plugin = Checkpoint(Options(keep_last=1, every=1), self.plugins.emit)
         self.plugins.register(self.plugin, "checkpoint")
         self.durable: list[float] = []
         self.plugins.emit.post_training_step(state=state, report_data={})  # a run takes steps before it saves
@@ -84,6 +84,7 @@ def check(state: TrainerState, folder: Path) -> int:
     """Both have saved the same numbers; returns how many bytes."""
     loaded, _ = newest_valid(folder / "checkpoints")
     assert loaded is not None
+    assert loaded.contents.epoch == state.epoch, "the last epoch was not saved"
     plain = torch.load(folder / "state.pt", weights_only=True)
     for name, value in state.policy.state_dict().items():
         assert torch.equal(value, loaded.contents.policy[name])
