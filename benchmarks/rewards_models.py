@@ -1,9 +1,9 @@
 """The models of the reward processor beside a torch loop of the same model, for `rewards.py`.
 
 A random qwen3 of two layers and width 128 reads episodes of 8 to 62 words: once as a perplexity model, once with the
-head of a reward model. The torch loop is transformers' forward in float32, in padded batches, without gradients: in the
-order of the episodes, and by length in batches of 8. Every contender tokenizes the texts itself. Texts are new in each
-round, since we would remember old ones.
+head of a reward model. Without a GPU, NumPy reads them; MLX on the CPU is measured beside it. The torch loop is
+transformers' forward in float32, in padded batches, without gradients: in the order of the episodes, and by length in
+batches of 8. Every contender tokenizes the texts itself. Texts are new in each round, since we would remember old ones.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from measuring import Table
 
 from hookline.rewards import RewardConfig
+from hookline.rewards.models import PerplexityModel, RewardModel, ScoringModel
 from hookline_hookspecs import Episode
 
 BATCHES: Final = (8, 32, 128)
@@ -27,6 +28,8 @@ BY_LENGTH: Final = 8
 """The batch size of the loop that sorts its episodes by length."""
 PROMISED: Final = 32
 """The smallest batch of the promise."""
+
+KINDS: Final[dict[str, type[ScoringModel]]] = {"perplexity_model": PerplexityModel, "reward_model": RewardModel}
 
 Score = Callable[[Sequence[Episode]], Any]
 
@@ -46,13 +49,14 @@ def model_tables(vocabulary: Sequence[str]) -> list[Table]:
         table = Table(
             f"RewardConfig({option}=...), qwen3 2 x 128, episodes per second of processor time, one core",
             f"ahead of the torch loop at batch {PROMISED} and up",
-            ["batch", "hookline", "torch loop", "ratio", "torch loop by length", "ratio", "held"],
+            ["batch", "hookline", "MLX on the CPU", "torch loop", "ratio", "torch loop by length", "ratio", "held"],
         )
         with tempfile.TemporaryDirectory() as folder:
             _make_model(Path(folder), labels)
             for batch in BATCHES:
                 _measure(table, folder, option, batch, vocabulary)
-        table.remarks.append(f"MLX multiplies matrices with {_blas_of_mlx()}")
+            table.remarks.append(f"hookline scores with {_library(option, folder)}, ratios are to the loops")
+        table.remarks.append(f"MLX on the CPU multiplies matrices with {_blas_of_mlx()}")
         tables.append(table)
     return tables
 
@@ -67,12 +71,11 @@ def _make_model(folder: Path, labels: int | None) -> None:
 
 
 def _measure(table: Table, folder: str, option: str, batch: int, vocabulary: Sequence[str]) -> None:
-    from hookline.rewards.models import PerplexityModel, RewardModel
-
-    kind = PerplexityModel if option == "perplexity_model" else RewardModel
+    kind = KINDS[option]
     loop = _torch_perplexity(folder) if option == "perplexity_model" else _torch_rewards(folder)
     contenders: dict[str, Score] = {
         "hookline": kind(option, folder, RewardConfig(batch_size=batch)).scores,
+        "MLX on the CPU": kind(option, folder, RewardConfig(batch_size=batch, mlx_device="cpu")).scores,
         "torch loop": lambda episodes: loop(episodes, batch),
         "torch loop by length": lambda episodes: _by_length(loop, episodes),
     }
@@ -93,6 +96,7 @@ def _measure(table: Table, folder: str, option: str, batch: int, vocabulary: Seq
         [
             str(batch),
             f"{1 / best['hookline']:,.0f}",
+            f"{1 / best['MLX on the CPU']:,.0f}",
             f"{1 / best['torch loop']:,.0f}",
             f"{ratios['torch loop']:.2f}",
             f"{1 / best['torch loop by length']:,.0f}",
@@ -182,6 +186,12 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
         own[: len(row)] = torch.tensor(row)
         own_mask[: len(row)] = 1
     return tokens, mask
+
+
+def _library(option: str, folder: str) -> str:
+    """The library that scores by default."""
+    scorer = KINDS[option](option, folder, RewardConfig())._scorer
+    return "NumPy" if type(scorer).__module__.endswith("numpy") else "MLX"
 
 
 def _blas_of_mlx() -> str:

@@ -34,7 +34,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "session": (PLUGIN_MANAGER,),
     "testing": (PLUGIN_MANAGER, "policies", "rewards", "rollout"),
     "hooks": (PLUGIN_MANAGER, "rollout"),
-    "rewards": (PLUGIN_MANAGER, "http"),
+    "rewards": (PLUGIN_MANAGER, "http", "policies"),
     "rollout": (PLUGIN_MANAGER, "hooks", "policies", "rewards", "session"),
     "training": (PLUGIN_MANAGER, "hooks", "policies", "rewards", "rollout", "session"),
     "cli": (PLUGIN_MANAGER, "session", "training"),

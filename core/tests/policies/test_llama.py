@@ -1,4 +1,4 @@
-"""The JAX forward of the Llama family gives the log-probabilities of transformers' torch forward."""
+"""The JAX and NumPy forwards of the Llama family give the log-probabilities of transformers' torch forward."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hookline.policies import to_jax
 from hookline.policies.llama import LlamaPolicy, RopeScaling, UnsupportedArchitecture
+from hookline.policies.llama_numpy import hidden_states
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -74,14 +75,29 @@ def jax_logprobs(
     return jax.nn.log_softmax(jnp.concatenate([logits[None], after]).swapaxes(0, 1))
 
 
+def numpy_logprobs(
+    policy: LlamaPolicy, weights: Mapping[str, jax.Array], tokens: np.ndarray, valid: np.ndarray
+) -> np.ndarray:
+    """Those of the tokens after the prompt. Texts have different lengths, as the valid tokens of the rows do."""
+    arrays = {name: np.asarray(array) for name, array in weights.items()}
+    texts = [row[own] for row, own in zip(tokens, valid, strict=True)]
+    hidden = hidden_states(policy, arrays, texts)
+    logits = hidden @ arrays["model.embed_tokens.weight" if policy.tied else "lm_head.weight"].T
+    ends = np.cumsum([len(text) for text in texts])
+    after = np.stack([logits[end - LENGTH + PROMPT - 1 : end] for end in ends])
+    return np.asarray(jax.nn.log_softmax(after))
+
+
 def difference(model: Any, policy: LlamaPolicy, weights: Mapping[str, jax.Array], seed: int = 0) -> float:
     generator = np.random.default_rng(seed)
     tokens = generator.integers(policy.vocabulary, size=(4, LENGTH))
     valid = np.arange(LENGTH) >= generator.integers(PROMPT, size=(4, 1))
-    ours = np.asarray(jax_logprobs(policy, weights, tokens, valid))
     theirs = torch_logprobs(model, tokens, valid)
     assert np.ptp(theirs) > 2, "the model prefers some tokens to others"
-    return float(np.abs(ours - theirs).max())
+    ours = [jax_logprobs(policy, weights, tokens, valid)]
+    if not any("lora" in name for name in weights):
+        ours.append(numpy_logprobs(policy, weights, tokens, valid))
+    return max(float(np.abs(np.asarray(own) - theirs).max()) for own in ours)
 
 
 def policy_of(model: Any) -> LlamaPolicy:

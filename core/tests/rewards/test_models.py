@@ -1,4 +1,4 @@
-"""Perplexity and reward models: what MLX computes is what transformers computes, and what happens where it cannot."""
+"""Perplexity and reward models: MLX and NumPy compute what transformers computes, and what happens where they cannot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,14 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from hookline import PluginManager
-from hookline.rewards import IntegratedRewardConfig, RewardConfig, RewardError, RolloutRewardProcessor
+from hookline.rewards import (
+    IntegratedRewardConfig,
+    RewardConfig,
+    RewardError,
+    RolloutRewardProcessor,
+    models_mlx,
+    models_numpy,
+)
 from hookline.rewards import models as reward_models
 from hookline.rewards.models import PerplexityModel, RewardModel
 from hookline.testing import EventRecorder
@@ -40,6 +48,15 @@ EPISODES = [
     Episode(f"Question {number}: sum of two numbers?" * (1 + number % 3), "12+34=46 and a plugin. "[: 3 + 2 * number])
     for number in range(11)
 ]
+
+
+HAS_GPU = mx.is_available(mx.gpu)
+
+
+@pytest.fixture(params=[pytest.param(None, id="mlx on a gpu" if HAS_GPU else "numpy"), pytest.param("cpu", id="mlx")])
+def device(request: pytest.FixtureRequest) -> Any:
+    """The option `mlx_device`. Without it, NumPy scores where MLX has no GPU."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +108,13 @@ def torch_logprob(path: str, messages: list[dict[str, str]], response: str) -> f
 @pytest.mark.parametrize(
     ("family", "chat"), [("llama", False), ("qwen2", True), ("qwen3", False), ("qwen3", True), ("granite", False)]
 )
-def test_perplexity_is_that_of_transformers(family: str, chat: bool, folder: Callable[..., str]) -> None:
+def test_perplexity_is_that_of_transformers(family: str, chat: bool, device: Any, folder: Callable[..., str]) -> None:
     # Granite scales its logits: a model that is more than a backbone and an output layer.
     path = folder(family, chat=chat, **({"logits_scaling": 3.0} if family == "granite" else {}))
     # Batches of 4 pad rows of different lengths; the last one has fewer rows.
-    model = PerplexityModel("perplexity_model", path, RewardConfig(batch_size=4))
+    model = PerplexityModel("perplexity_model", path, RewardConfig(batch_size=4, mlx_device=device))
+    by_numpy = device is None and not HAS_GPU and family != "granite"
+    assert isinstance(model._scorer, (models_numpy if by_numpy else models_mlx).Perplexity)
     expected = [torch_logprob(path, [{"role": "user", "content": e.prompt}], e.response) for e in EPISODES]
     found = model.scores(EPISODES)
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -113,19 +132,22 @@ def test_the_perplexity_reward_is_the_target_over_the_perplexity_and_at_most_1(f
     assert (easier == 1).sum() == 6
 
 
-def test_a_response_of_several_turns_is_read_after_all_messages_before_it(folder: Callable[..., str]) -> None:
+def test_a_response_of_several_turns_is_read_after_all_messages_before_it(
+    device: Any, folder: Callable[..., str]
+) -> None:
     path = folder("qwen3", chat=True)
     turns = (Turn("user", "7+5=?"), Turn("assistant", "12"), Turn("user", "And 80+19?"), Turn("assistant", "It is 99."))
     messages = [{"role": turn.role, "content": turn.text} for turn in turns[:-1]]
-    (found,) = PerplexityModel("perplexity_model", path, RewardConfig()).scores([Episode(turns=turns)])
+    model = PerplexityModel("perplexity_model", path, RewardConfig(mlx_device=device))
+    (found,) = model.scores([Episode(turns=turns)])
     assert found == pytest.approx(torch_logprob(path, messages, "It is 99."), abs=1e-4)
 
 
-def test_without_a_prompt_the_first_token_is_not_scored(folder: Callable[..., str]) -> None:
+def test_without_a_prompt_the_first_token_is_not_scored(device: Any, folder: Callable[..., str]) -> None:
     path = folder("qwen3")
     tokenizer, by_torch = by_transformers(path)
     first, *rest = tokenizer.encode("12+34=46", add_special_tokens=False)
-    model = PerplexityModel("perplexity_model", path, RewardConfig())
+    model = PerplexityModel("perplexity_model", path, RewardConfig(mlx_device=device))
     with torch.no_grad():
         logprobs = by_torch(torch.tensor([[first, *rest]])).logits[0].log_softmax(-1)
     expected = float(torch.stack([logprobs[place, token] for place, token in enumerate(rest)]).mean())
@@ -134,12 +156,15 @@ def test_without_a_prompt_the_first_token_is_not_scored(folder: Callable[..., st
     assert math.isnan(scores[1])
 
 
-def test_weights_in_bfloat16_are_scored_near_those_in_float32(folder: Callable[..., str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_half_precision_are_scored_near_those_in_float32(
+    dtype: torch.dtype, device: Any, folder: Callable[..., str], tmp_path: Path
+) -> None:
     path = folder("llama")
     model = transformers.AutoModelForCausalLM.from_pretrained(path)
-    model.to(torch.bfloat16).save_pretrained(tmp_path)
+    model.to(dtype).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(path).save_pretrained(tmp_path)
-    config = RewardConfig()
+    config = RewardConfig(mlx_device=device)
     found = PerplexityModel("perplexity_model", str(tmp_path), config).scores(EPISODES)
     np.testing.assert_allclose(found, PerplexityModel("perplexity_model", path, config).scores(EPISODES), atol=0.1)
 
@@ -194,7 +219,7 @@ def torch_logits(path: str, texts: list[list[int]]) -> np.ndarray:
 
 @pytest.mark.parametrize(("family", "chat"), [("llama", True), ("qwen2", False), ("qwen3", True)])
 def test_the_logits_of_a_reward_model_are_those_of_transformers(
-    family: str, chat: bool, folder: Callable[..., str]
+    family: str, chat: bool, device: Any, folder: Callable[..., str]
 ) -> None:
     path = folder(family, chat=chat, labels=1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
@@ -206,18 +231,16 @@ def test_the_logits_of_a_reward_model_are_those_of_transformers(
         else [*tokenizer.encode(e.prompt), *tokenizer.encode(e.response), tokenizer.eos_token_id]
         for e in EPISODES
     ]
-    found = RewardModel("reward_model", path, RewardConfig(batch_size=4)).scores(EPISODES)
+    found = RewardModel("reward_model", path, RewardConfig(batch_size=4, mlx_device=device)).scores(EPISODES)
     np.testing.assert_allclose(found, torch_logits(path, texts), atol=1e-4)
     assert found.std() > 0.05
 
 
-def test_a_reward_model_that_pads_with_its_end_token_reads_the_token_before(
-    folder: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_reward_model_that_pads_with_its_end_token_reads_the_token_before(device: Any, tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer(tmp_path, pad="<|end|>")
     path = str(tiny_model(tmp_path, "llama", labels=1))
     texts = [[*tokenizer.encode(e.prompt), *tokenizer.encode(e.response), tokenizer.eos_token_id] for e in EPISODES]
-    found = RewardModel("reward_model", path, RewardConfig()).scores(EPISODES)
+    found = RewardModel("reward_model", path, RewardConfig(mlx_device=device)).scores(EPISODES)
     np.testing.assert_allclose(found, torch_logits(path, texts), atol=1e-4)
 
 
@@ -245,7 +268,7 @@ def test_episodes_are_filtered_by_a_reward_model(folder: Callable[..., str]) -> 
     from hookline.rewards import create_integrated_reward_system
 
     path = folder("qwen3", chat=True, labels=1)
-    threshold = float(np.median(rewards_of(EPISODES, reward_model=path)))
+    threshold = float(np.sort(rewards_of(EPISODES, reward_model=path))[4:6].mean())
     config = IntegratedRewardConfig(
         RewardConfig(**NOTHING_ELSE, reward_model=path),
         enable_verification=False,
@@ -288,7 +311,7 @@ def test_an_episode_longer_than_the_context_is_an_error_or_does_not_apply(
 
 @pytest.mark.parametrize("on_failure", ["raise", "not_applicable"])
 def test_an_output_that_is_no_number_is_an_error_or_does_not_apply(
-    on_failure: str, folder: Callable[..., str], tmp_path: Path
+    on_failure: str, device: Any, folder: Callable[..., str], tmp_path: Path
 ) -> None:
     path = Path(folder("qwen3"))
     for file in path.iterdir():
@@ -296,7 +319,8 @@ def test_an_output_that_is_no_number_is_an_error_or_does_not_apply(
     weights = load_file(tmp_path / "model.safetensors")
     weights["model.norm.weight"][0] = math.nan
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    config = RewardConfig(**ONLY_PERPLEXITY, perplexity_model=str(tmp_path), on_failure=on_failure)
+    options = {"perplexity_model": str(tmp_path), "on_failure": on_failure, "mlx_device": device}
+    config = RewardConfig(**ONLY_PERPLEXITY, **options)
     processor = RolloutRewardProcessor(config)
     if on_failure == "raise":
         with pytest.raises(
@@ -307,18 +331,22 @@ def test_an_output_that_is_no_number_is_an_error_or_does_not_apply(
         assert np.isnan(np.array(processor.process_episode_rewards(EPISODES))).all()
 
 
-def test_a_failure_of_mlx_is_an_error_or_does_not_apply(folder: Callable[..., str]) -> None:
-    class Exhausted(PerplexityModel):
-        def _forward(self, tokens: Any, rows: Any) -> Any:
-            raise RuntimeError("[malloc] Unable to allocate 10 bytes.")
+@pytest.mark.parametrize("kind", [RuntimeError, MemoryError])
+def test_a_library_that_fails_is_an_error_or_does_not_apply(
+    kind: type[Exception], device: Any, folder: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: Any) -> Any:
+        raise kind("[malloc] Unable to allocate 10 bytes.")
 
     path = folder("qwen3")
+    monkeypatch.setattr(models_mlx.Perplexity, "run", exhausted)
+    monkeypatch.setattr(models_numpy.Perplexity, "run", exhausted)
     with pytest.raises(
-        RewardError, match=r"RewardConfig.perplexity_model failed on 11 episodes: RuntimeError: \[malloc\]"
+        RewardError, match=rf"RewardConfig.perplexity_model failed on 11 episodes: {kind.__name__}: \[malloc\]"
     ):
-        Exhausted("perplexity_model", path, RewardConfig()).scores(EPISODES)
-    scores = Exhausted("perplexity_model", path, RewardConfig(on_failure="not_applicable")).scores(EPISODES)
-    assert np.isnan(scores).all()
+        PerplexityModel("perplexity_model", path, RewardConfig(mlx_device=device)).scores(EPISODES)
+    config = RewardConfig(on_failure="not_applicable", mlx_device=device)
+    assert np.isnan(PerplexityModel("perplexity_model", path, config).scores(EPISODES)).all()
 
 
 def test_a_role_that_the_chat_template_refuses_is_an_error_with_the_episode(tmp_path: Path) -> None:
@@ -373,22 +401,37 @@ def test_a_folder_that_holds_no_such_model_is_an_error_that_says_why(
 
 def test_a_gpu_that_is_not_there_is_an_error(folder: Callable[..., str]) -> None:
     path = folder("qwen3")
-    np.testing.assert_array_equal(
-        rewards_of(EPISODES, perplexity_model=path, perplexity_weight=1.0, mlx_device="cpu").shape, (11,)
-    )
-    if not mx.is_available(mx.gpu):
+    if not HAS_GPU:
         with pytest.raises(RewardError, match="RewardConfig.mlx_device is 'gpu', but this MLX has none; use 'cpu'"):
             RolloutRewardProcessor(RewardConfig(perplexity_model=path, mlx_device="gpu"))
 
 
-@pytest.mark.parametrize("missing", ["mlx.core", "mlx_lm", "transformers"])
+@pytest.mark.parametrize(("missing", "extra"), [("mlx.core", "mlx-lm"), ("mlx_lm", "mlx-lm"), ("transformers", "hf")])
 def test_a_missing_package_is_an_error_that_says_what_to_install(
-    missing: str, folder: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    missing: str, extra: str, folder: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = folder("qwen3")
-    monkeypatch.setitem(__import__("sys").modules, missing, None)
-    with pytest.raises(ImportError, match=r'RewardConfig.perplexity_model needs .* pip install "hookline\[mlx-lm\]"'):
-        RolloutRewardProcessor(RewardConfig(perplexity_model=path))
+    monkeypatch.setitem(sys.modules, missing, None)
+    problem = rf'RewardConfig.perplexity_model needs .* pip install "hookline\[{extra}\]"'
+    with pytest.raises(ImportError, match=problem):
+        RolloutRewardProcessor(RewardConfig(perplexity_model=path, mlx_device="cpu"))
+
+
+def test_numpy_scores_where_mlx_is_not_installed(folder: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder("qwen3")
+    expected = rewards_of(EPISODES, perplexity_model=path, perplexity_weight=1.0, mlx_device="cpu")
+    for package in ("mlx.core", "mlx_lm"):
+        monkeypatch.setitem(sys.modules, package, None)
+    rewards = rewards_of(EPISODES, perplexity_model=path, perplexity_weight=1.0)
+    np.testing.assert_allclose(rewards, expected, atol=1e-4)
+
+
+def test_quantized_weights_are_for_mlx(folder: Callable[..., str], tmp_path: Path) -> None:
+    path = Path(without(folder("qwen3"), tmp_path / "quantized", "nothing"))
+    config = json.loads((path / "config.json").read_text())
+    assert models_numpy.supports(path)
+    (path / "config.json").write_text(json.dumps({**config, "quantization": {"group_size": 64, "bits": 4}}))
+    assert not models_numpy.supports(path)
 
 
 # -- batches, memory, cache --------------------------------------------------------------------------------------------
@@ -402,7 +445,7 @@ def batches(caplog: pytest.LogCaptureFixture) -> list[int]:
 def test_a_conversation_is_scored_once_in_a_run(
     folder: Callable[..., str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=32))
+    model = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=32, mlx_device="cpu"))
     with caplog.at_level(logging.DEBUG, "hookline.rewards"):
         first = model.scores(EPISODES + EPISODES)
         assert sum(batches(caplog)) == 11
@@ -420,10 +463,16 @@ def test_a_conversation_is_scored_once_in_a_run(
     assert batches(caplog) == [1]  # the oldest were dropped
 
 
-def test_a_restored_system_gives_the_rewards_of_one_that_went_on_bit_for_bit(folder: Callable[..., str]) -> None:
+def test_a_restored_system_gives_the_rewards_of_one_that_went_on_bit_for_bit(
+    device: Any, folder: Callable[..., str]
+) -> None:
     from hookline.rewards import create_integrated_reward_system
 
-    options = {"perplexity_model": folder("qwen3"), "reward_model": folder("qwen3", chat=True, labels=1)}
+    options: dict[str, Any] = {
+        "perplexity_model": folder("qwen3"),
+        "reward_model": folder("qwen3", chat=True, labels=1),
+    }
+    options |= {"mlx_device": device}
     config = IntegratedRewardConfig(
         RewardConfig(**{**ONLY_PERPLEXITY, **options}), enable_verification=False, min_reward_threshold=0.0
     )
@@ -444,14 +493,15 @@ def test_a_restored_system_gives_the_rewards_of_one_that_went_on_bit_for_bit(fol
 
 
 def test_a_batch_has_rows_of_similar_length(folder: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:
-    model = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=8))
+    model = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=8, mlx_device="cpu"))
     model.scores([Episode("first", "12")])
     lengths = [10, 90, 11, 12, 13, 12, 12, 100, 12, 13, 13]
     episodes = [Episode(str(place), "+" * length) for place, length in enumerate(lengths)]
     with caplog.at_level(logging.DEBUG, "hookline.rewards"):
         together = model.scores(episodes)
     assert batches(caplog) == [8, 1, 2]
-    apart = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=1)).scores(episodes)
+    one_by_one = RewardConfig(batch_size=1, mlx_device="cpu")
+    apart = PerplexityModel("perplexity_model", folder("qwen3"), one_by_one).scores(episodes)
     np.testing.assert_allclose(together, apart, atol=1e-5)
 
 
@@ -463,7 +513,7 @@ def test_batches_that_would_exceed_the_memory_limit_are_split(
     gc.collect()
     others = mx.get_active_memory()
     with caplog.at_level(logging.DEBUG, "hookline.rewards"):
-        unlimited = PerplexityModel("perplexity_model", path, RewardConfig())
+        unlimited = PerplexityModel("perplexity_model", path, RewardConfig(mlx_device="cpu"))
         weights = mx.get_active_memory() - others
         unlimited.scores(same_length[:1])
         a_row = mx.get_peak_memory() - mx.get_active_memory()
@@ -471,7 +521,7 @@ def test_batches_that_would_exceed_the_memory_limit_are_split(
         assert batches(caplog) == [1, 32, 31]  # the last batch has one row of padding
         caplog.clear()
         limit = mx.get_active_memory() + weights + 6 * a_row
-        config = RewardConfig(mlx_memory_limit=limit)
+        config = RewardConfig(mlx_memory_limit=limit, mlx_device="cpu")
         limited = PerplexityModel("perplexity_model", path, config).scores(same_length)
         sizes = batches(caplog)
         assert sum(sizes) == 64
@@ -479,7 +529,7 @@ def test_batches_that_would_exceed_the_memory_limit_are_split(
         assert mx.get_peak_memory() <= limit
         assert "above the memory limit" not in caplog.text
         caplog.clear()
-        config = RewardConfig(mlx_memory_limit=1)
+        config = RewardConfig(mlx_memory_limit=1, mlx_device="cpu")
         one_by_one = PerplexityModel("perplexity_model", path, config).scores(same_length[:4])
     assert batches(caplog) == [1, 1, 1, 1]
     assert "above the memory limit of 0 MB, and cannot be split" in caplog.text
@@ -489,12 +539,14 @@ def test_batches_that_would_exceed_the_memory_limit_are_split(
 
 
 def test_logits_are_computed_for_a_few_tokens_at_a_time(
-    folder: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    device: Any, folder: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = folder("llama")
-    whole = PerplexityModel("perplexity_model", path, RewardConfig()).scores(EPISODES)
-    monkeypatch.setattr(reward_models, "LOGITS_AT_ONCE", 2000)
-    parts = PerplexityModel("perplexity_model", path, RewardConfig()).scores(EPISODES)
+    path, config = folder("llama"), RewardConfig(mlx_device=device)
+    whole = PerplexityModel("perplexity_model", path, config).scores(EPISODES)
+    for library in (models_mlx, models_numpy):
+        monkeypatch.setattr(library, "LOGITS_AT_ONCE", 2000)
+    monkeypatch.setattr(models_numpy, "TOKENS_AT_ONCE", 50)
+    parts = PerplexityModel("perplexity_model", path, config).scores(EPISODES)
     np.testing.assert_allclose(parts, whole, atol=1e-5)
 
 

@@ -14,6 +14,7 @@ from hookline.policies.protocol import PolicyError
 
 if TYPE_CHECKING:
     import jax
+    import numpy as np
 
     from hookline.policies.llama_jax import Cache
 
@@ -137,6 +138,22 @@ class LlamaPolicy:
         unread = set(names) - {f"{layer}.lora_{part}.weight" for layer in layers for part in "AB"}
         if unread:
             raise UnsupportedArchitecture(f"it has adapters where the engine has none, such as {min(unread)}")
+
+    def frequencies(self) -> np.ndarray:
+        """The radians per token of each pair of a head."""
+        import numpy as np
+
+        frequencies: np.ndarray = self.rope_theta ** -(np.arange(0, self.head_width, 2) / self.head_width)
+        scaling = self.rope_scaling
+        if scaling is None:
+            return frequencies
+        if not scaling.original_context:
+            return frequencies / scaling.factor
+        low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+        periods = scaling.original_context * frequencies / (2 * np.pi)
+        kept = np.clip((periods - low) / (high - low), 0.0, 1.0)
+        scaled: np.ndarray = kept * frequencies + (1 - kept) * frequencies / scaling.factor
+        return scaled
 
     def jax_prefill(
         self, weights: Mapping[str, jax.Array], tokens: jax.Array, valid: jax.Array, slots: int

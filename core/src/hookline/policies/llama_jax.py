@@ -118,23 +118,9 @@ def _queries_keys_values(
     return _rotate(q, rotation), _rotate(k, rotation), v
 
 
-def _frequencies(policy: LlamaPolicy) -> np.ndarray:
-    """The radians per token of each pair of a head."""
-    frequencies = policy.rope_theta ** -(np.arange(0, policy.head_width, 2) / policy.head_width)
-    scaling = policy.rope_scaling
-    if scaling is None:
-        return frequencies
-    if not scaling.original_context:
-        return frequencies / scaling.factor
-    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
-    periods = scaling.original_context * frequencies / (2 * np.pi)
-    kept = np.clip((periods - low) / (high - low), 0.0, 1.0)
-    return kept * frequencies + (1 - kept) * frequencies / scaling.factor
-
-
 def _rotation(policy: LlamaPolicy, positions: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """The cosine and sine of each pair's angle, (2, ..., 1, head width / 2): the same for all heads."""
-    angles = positions[..., None, None] * _frequencies(policy).astype(np.float32)
+    angles = positions[..., None, None] * policy.frequencies().astype(np.float32)
     return jnp.stack([jnp.cos(angles), jnp.sin(angles)]).astype(dtype)
 
 

@@ -5,8 +5,8 @@
     rewards, accepted, rejected = system.process_episodes(episodes)
 
 The rewards of a batch are columns of numbers, computed by MLX where it is installed and by NumPy elsewhere, with the
-same results. `RewardConfig(perplexity_model=..., reward_model=...)` adds models, which MLX runs. Rewards and verifiers
-of your own are plugins that implement `score_episodes` and `verify_episodes`.
+same results. Models, by `RewardConfig(perplexity_model=..., reward_model=...)`, run in MLX on a GPU and in NumPy on a
+CPU. Rewards and verifiers of your own are plugins that implement `score_episodes` and `verify_episodes`.
 """
 
 from hookline.importing import require

@@ -58,18 +58,18 @@ class RewardConfig:
     """Longest wait in seconds before the first retry. It doubles with each retry. Retry-After is respected."""
 
     perplexity_model: Annotated[Literal["policy"] | Path | str | None, Field(union_mode="left_to_right")] = None
-    """The folder of a causal language model, which mlx-lm loads: the perplexity of a response is that under this model.
+    """The folder of a causal language model: the perplexity of a response is that under this model.
     `policy` is the policy itself: the log-probabilities that the episode records. None takes those where an episode has
     them, and otherwise guesses from the words."""
     target_perplexity: float = 1.0
     """The perplexity up to which the reward is 1. Above it, the reward is `target_perplexity / perplexity`."""
     reward_model: Annotated[Path | str | None, Field(union_mode="left_to_right")] = None
-    """The folder of a sequence classifier with one label, on a backbone that mlx-lm loads."""
+    """The folder of a sequence classifier with one label."""
     reward_model_weight: float = 1.0
     reward_model_range: tuple[float, float] | None = None
     """The logits of the reward model that become 0 and 1, linearly and clipped. None takes the logit's sigmoid."""
     mlx_device: Literal["gpu", "cpu"] | None = None
-    """Where MLX runs these models; None for MLX's default."""
+    """Where MLX runs these models. None for MLX's GPU; where it has none, NumPy takes those of the Llama family."""
     mlx_memory_limit: int | None = None
     """Bytes that MLX may use while these models score; None for MLX's default. Larger batches are split."""
 

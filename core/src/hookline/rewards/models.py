@@ -1,25 +1,26 @@
-"""Models that score episodes, in MLX: the perplexity under a language model, and the logit of a reward model."""
+"""Models that score episodes: the perplexity under a language model, and the logit of a reward model.
+
+MLX runs them on a GPU, by `models_mlx.py`. On a CPU NumPy is faster, by `models_numpy.py`, for the models that it has.
+"""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-import mlx.core as mx
 import numpy as np
-from mlx.nn.layers.linear import Linear
-from mlx_lm.utils import _get_classes
 
-from hookline.mlx_models import load_mlx_model
+from hookline.importing import MissingExtraError, require
 from hookline.rewards.config import RewardConfig
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column
-from hookline.rewards.model_inputs import Conversation, ConversationTokenizer, PaddedBatches, Row, conversation_of
+from hookline.rewards.model_inputs import Conversation, ConversationTokenizer, Row, Scorer, conversation_of
 from hookline_hookspecs import Episode
 from hookline_hookspecs.errors import describe_error
 
@@ -33,9 +34,6 @@ KEY_BYTES: Final = 16
 """The size of such a hash."""
 UNLIMITED: Final = 2**31 - 1
 """The context of a model without a longest sequence."""
-LOGITS_AT_ONCE: Final = 2**24
-"""The output layer is applied to as many tokens as make this many logits. With a vocabulary of 150,000 tokens, those
-of a whole batch would take most of the memory."""
 
 
 class ScoringModel(ABC):
@@ -47,7 +45,6 @@ class ScoringModel(ABC):
     def __init__(self, option: str, folder: Path | str, config: RewardConfig) -> None:
         self._option = option
         self._on_failure = config.on_failure
-        self._batches = PaddedBatches(config)
         self._cache: dict[bytes, float] = {}
         path, folder = str(folder), Path(folder)
         if not (folder / "config.json").exists():
@@ -57,23 +54,35 @@ class ScoringModel(ABC):
             )
         try:
             self._tokenizer = ConversationTokenizer(folder)
-            settings = self._load(folder)
+            self._scorer = self._load(folder, config)
+        except MissingExtraError:
+            raise
         except Exception as error:  # mlx-lm and transformers raise many kinds for a folder that they cannot use
             problem = str(error) if isinstance(error, RewardError) else describe_error(error)
             raise RewardError(f"RewardConfig.{option}: {path!r} cannot be loaded: {problem}") from error
-        settings = {**settings.get("text_config", {}), **settings}
+        settings = {**self._scorer.config.get("text_config", {}), **self._scorer.config}
         self._context: int = settings.get("max_position_embeddings") or settings.get("n_positions") or UNLIMITED
         self._vocabulary: int = settings["vocab_size"]
 
     @abstractmethod
-    def _load(self, folder: Path) -> dict[str, Any]:
-        """Load the model, and return its config."""
+    def _load(self, folder: Path, config: RewardConfig) -> Scorer:
+        """Load the model into the library that runs it."""
 
     @abstractmethod
     def _encode(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]: ...
 
-    @abstractmethod
-    def _forward(self, tokens: mx.array, rows: Sequence[Row]) -> Column: ...
+    def _library(self, folder: Path, config: RewardConfig) -> Any:
+        """The module with the scorers: that of NumPy where MLX has no GPU, if it supports the model; else that of MLX.
+
+        `mlx_device` asks for MLX.
+        """
+        from hookline.rewards import models_numpy
+
+        if config.mlx_device is None and not _mlx_has_gpu() and models_numpy.supports(folder):
+            return models_numpy
+        for package in ("mlx.core", "mlx_lm"):
+            require(package, f"RewardConfig.{self._option}", "mlx-lm")
+        return importlib.import_module("hookline.rewards.models_mlx")
 
     def scores(self, episodes: Sequence[Episode]) -> Column:
         """One score for each episode; NaN for an empty response, or where the model fails and failures do not raise."""
@@ -98,13 +107,13 @@ class ScoringModel(ABC):
         return {
             "keys": np.frombuffer(b"".join(self._cache), np.uint8).reshape(-1, KEY_BYTES),
             "scores": np.fromiter(self._cache.values(), np.float64, len(self._cache)),
-            "batches": self._batches.state_dict(),
+            "scorer": self._scorer.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         keys = (np.asarray(key, np.uint8).tobytes() for key in state["keys"])
         self._cache = dict(zip(keys, np.asarray(state["scores"]).tolist(), strict=True))
-        self._batches.load_state_dict(state["batches"])
+        self._scorer.load_state_dict(state["scorer"])
 
     def _score(self, places: Mapping[Conversation, Sequence[int]]) -> dict[Conversation, float]:
         """The scores of conversations, without those that fail or have nothing to score.
@@ -119,8 +128,8 @@ class ScoringModel(ABC):
             elif isinstance(row, Row) and len(row.tokens) > row.start:
                 rows[conversation] = row
         try:
-            values = self._batches.run(list(rows.values()), self._forward, self._context)
-        except RuntimeError as error:  # what MLX raises
+            values = self._scorer.run(list(rows.values()), self._context)
+        except (RuntimeError, MemoryError) as error:  # MLX raises the first, NumPy the second
             self._fail(f" failed on {len(rows)} episodes: {describe_error(error)}", error)
             return {}
         scores: dict[Conversation, float] = {}
@@ -152,96 +161,31 @@ class ScoringModel(ABC):
 class PerplexityModel(ScoringModel):
     """The mean log-probability of a response's tokens under a causal language model."""
 
-    def _load(self, folder: Path) -> dict[str, Any]:
-        model, config = load_mlx_model(folder)
-        backbone, self._head, vocabulary = _split(model)
-        self._backbone: Callable[[mx.array], mx.array] = mx.compile(lambda tokens: backbone(tokens))
-        self._tokens_at_once = max(1, LOGITS_AT_ONCE // vocabulary)
-        return config
+    def _load(self, folder: Path, config: RewardConfig) -> Scorer:
+        scorer: Scorer = self._library(folder, config).Perplexity(folder, config)
+        return scorer
 
     def _encode(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]:
         return self._tokenizer.after_messages(conversations)
-
-    def _forward(self, tokens: mx.array, rows: Sequence[Row]) -> Column:
-        # The backbone reads whole rows. The output layer is only for the tokens before those that are scored.
-        hidden = self._backbone(tokens).flatten(0, 1)
-        scored = [np.arange(row.start, len(row.tokens)) + number * tokens.shape[1] for number, row in enumerate(rows)]
-        places = np.concatenate(scored)
-        logprobs = np.empty(len(places))
-        for first in range(0, len(places), self._tokens_at_once):
-            part = slice(first, first + self._tokens_at_once)
-            logits = self._head(hidden[mx.array(places[part] - 1)]).astype(mx.float32)
-            targets = tokens.flatten()[mx.array(places[part])]
-            chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
-            logprobs[part] = np.array(chosen - mx.logsumexp(logits, axis=-1))
-        counts = np.array(list(map(len, scored)))
-        means: Column = np.add.reduceat(logprobs, np.cumsum(counts) - counts) / counts
-        return means
-
-
-def _split(model: Any) -> tuple[Any, Any, int]:
-    """A model as its backbone and its output layer, and the size of its vocabulary.
-
-    A model that does more with its logits, or is not built of these parts, is all backbone.
-    """
-    probe = mx.arange(4)[None]
-    logits = model(probe)
-    backbone: Any = getattr(model, "model", None)
-    embedding = getattr(backbone, "embed_tokens", None)
-    head = getattr(model, "lm_head", getattr(embedding, "as_linear", None))
-    if head is not None and mx.array_equal(head(backbone(probe)), logits):
-        return backbone, head, logits.shape[-1]
-    return model, lambda hidden: hidden, logits.shape[-1]
 
 
 class RewardModel(ScoringModel):
     """The logit of a sequence classifier with one label, in the layout of `...ForSequenceClassification`."""
 
-    def _load(self, folder: Path) -> dict[str, Any]:
-        model, config = load_mlx_model(folder, get_model_classes=_classifier)
-        self._padding: int | None = config.get("pad_token_id")
-        self._logits: Callable[[mx.array, mx.array], mx.array] = mx.compile(
-            lambda tokens, last: model.score(model.model(tokens)[mx.arange(len(last)), last])
-        )
-        return config
+    def _load(self, folder: Path, config: RewardConfig) -> Scorer:
+        scorer: Scorer = self._library(folder, config).RewardLogit(folder, config)
+        return scorer
 
     def _encode(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]:
         return self._tokenizer.whole(conversations)
 
-    def _forward(self, tokens: mx.array, rows: Sequence[Row]) -> Column:
-        last = np.zeros(len(tokens), np.int32)
-        last[: len(rows)] = [self._last(row.tokens) for row in rows]
-        logits = self._logits(tokens, mx.array(last)).astype(mx.float32)
-        return np.array(logits[: len(rows), 0], np.float64)
 
-    def _last(self, tokens: Sequence[int]) -> int:
-        """The token whose hidden state is read: the last that is not padding, as in transformers.
-
-        Where a model pads with its end token, that is the token before the end.
-        """
-        return next((place for place in reversed(range(len(tokens))) if tokens[place] != self._padding), 0)
-
-
-def _classifier(config: dict[str, Any]) -> tuple[type, type]:
-    """The classes of mlx-lm for a model, whose output layer becomes a `score` with one label."""
-    language_model, arguments = _get_classes(config)
-
-    class Classifier(language_model):  # type: ignore[misc, valid-type]
-        def __init__(self, args: Any) -> None:
-            super().__init__(args)
-            self.pop("lm_head", None)
-
-        def sanitize(self, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-            score = weights.get("score.weight")
-            if score is None:
-                raise RewardError("it has no score.weight, as a sequence classifier of transformers has")
-            if len(score) != 1:
-                raise RewardError(f"it has {len(score)} labels, and a reward model has one")
-            self.score = Linear(score.shape[1], 1, bias=False)
-            sanitized: dict[str, mx.array] = super().sanitize(weights) if hasattr(super(), "sanitize") else weights
-            return sanitized
-
-    return Classifier, arguments
+def _mlx_has_gpu() -> bool:
+    try:
+        import mlx.core as mx
+    except ImportError:
+        return False
+    return bool(mx.is_available(mx.gpu))
 
 
 def _key(conversation: Conversation) -> bytes:

@@ -86,7 +86,7 @@ class RolloutRewardProcessor:
         """Reward episodes in batches of `size`. Yields each batch with its rewards, as a NumPy array.
 
         With an external model, the requests of all batches are sent before the first batch is rewarded, so that they
-        run in parallel. Models in MLX score all episodes first, since they make batches by length.
+        run in parallel. Models score all episodes first, since they make batches by length.
         """
         for name, scores in (given or {}).items():
             if len(scores) != len(records):
@@ -209,7 +209,7 @@ def create_rollout_reward_processor(
 
 
 def _load_models(config: RewardConfig) -> dict[str, ScoringModel]:
-    """The models in MLX, by the option that names them."""
+    """The models, by the option that names them."""
     options = {
         "perplexity_model": None if config.perplexity_model == POLICY else config.perplexity_model,
         "reward_model": config.reward_model,
@@ -217,8 +217,7 @@ def _load_models(config: RewardConfig) -> dict[str, ScoringModel]:
     folders = {option: folder for option, folder in options.items() if folder is not None}
     if not folders:
         return {}
-    for package in ("mlx.core", "mlx_lm", "transformers"):
-        require(package, f"RewardConfig.{next(iter(folders))}", "mlx-lm")
+    require("transformers", f"RewardConfig.{next(iter(folders))}")
     from hookline.rewards.models import PerplexityModel, RewardModel
 
     kinds: dict[str, type[ScoringModel]] = {"perplexity_model": PerplexityModel, "reward_model": RewardModel}
