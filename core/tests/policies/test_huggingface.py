@@ -15,7 +15,7 @@ pytest.importorskip("peft")
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationConfig
 
-from hookline.policies import HuggingFacePolicy, LoraConfig, PolicyError
+from hookline.policies import HuggingFacePolicy, LoraConfig, PolicyError, forward_torch, huggingface_torch
 from hookline.policies.huggingface import HuggingFaceTokenizer
 from hookline.policies.huggingface_torch import CausalLM
 from hookline.policies.protocol import Tokenizer
@@ -61,6 +61,59 @@ def test_log_probabilities_equal_those_of_each_row_alone(family: str, tempered: 
     needed = torch.rand(expected.shape, generator=torch.Generator().manual_seed(1)) < 0.4
     found = module.token_logprobs(tokens, valid, temperature, needed)
     torch.testing.assert_close(found, expected * needed, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("granite", {"logits_scaling": 3.0}),
+        ("gemma2", {"final_logit_softcapping": 3.0, "num_key_value_heads": 2, "head_dim": 16}),
+        ("cohere", {"logit_scale": 0.3, "num_key_value_heads": 2}),
+    ],
+)
+@torch.no_grad()
+def test_what_a_model_does_with_its_logits_is_done(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path, family, **changes)
+    tokens, valid = rows()
+    found = HuggingFacePolicy(str(folder)).torch_module().token_logprobs(tokens, valid)
+    torch.testing.assert_close(found, oracle(folder, tokens, valid, None), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tempered", [False, True])
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2)])
+def test_a_large_vocabulary_is_read_in_parts(
+    lora: LoraConfig | None, tempered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = HuggingFacePolicy(str(tiny_model(tmp_path)), lora).torch_module()
+    tokens, valid = rows()
+    temperature = torch.tensor([0.5, 1.0, 2.0, 0.7, 1.3]) if tempered else None
+
+    def run() -> list[torch.Tensor]:
+        module.zero_grad()
+        found = module.token_logprobs(tokens, valid, temperature)
+        (found * torch.linspace(-1, 1, found.numel()).view_as(found)).sum().backward()
+        return [found.detach(), *(own.grad.clone() for own in module.parameters() if own.grad is not None)]
+
+    whole = run()
+    monkeypatch.setattr(forward_torch, "LOGITS_AT_ONCE", 7 * 300)
+    for own, other in zip(run(), whole, strict=True):
+        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_long_texts_have_fused_attention_and_the_model_is_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = HuggingFacePolicy(str(tiny_model(tmp_path))).torch_module()
+    used: list[str] = []
+    config = module.model.config
+    module.model.base_model.register_forward_pre_hook(lambda *_: used.append(config._attn_implementation))
+    tokens, valid = rows()
+    short = module.token_logprobs(tokens, valid)
+    monkeypatch.setattr(huggingface_torch, "SCORES_AT_ONCE", 100)
+    torch.testing.assert_close(module.token_logprobs(tokens, valid), short, atol=1e-5, rtol=1e-5)
+    assert used == ["eager", "sdpa"]
+    assert config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -302,7 +355,7 @@ def test_rows_that_share_a_prompt_have_the_gradient_of_rows_that_do_not(
     module = HuggingFacePolicy(str(tiny_model(tmp_path, family))).torch_module()
     tokens, valid, needed = grouped_rows(seed)
     calls: list[int] = []
-    module.model.register_forward_pre_hook(
+    module.model.base_model.register_forward_pre_hook(
         lambda _, __, kwargs: calls.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
 
@@ -335,7 +388,7 @@ def test_one_token_responses_share_their_prompt_and_checkpointing_shares_nothing
     needed = torch.zeros(6, 9, dtype=torch.bool)
     needed[:, -1] = True
     rows: list[int] = []
-    module.model.register_forward_pre_hook(
+    module.model.base_model.register_forward_pre_hook(
         lambda _, __, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
     )
     found = module.token_logprobs(tokens, valid, None, needed)

@@ -194,7 +194,7 @@ def test_before_the_first_gradient_step_the_ratio_is_1_for_all_trained_tokens(sa
     experience = Experience([loss])
     experience.fill(arrays, grid)
     batch = experience.flat()
-    logprobs = POLICY.torch_module(weights).token_logprobs(batch["tokens"], batch["valid"], batch["temperature"])
+    logprobs = POLICY.torch_module(weights).token_logprobs(batch["tokens"], batch["valid"], batch.get("temperature"))
     ratio = (logprobs - batch["logprobs"]).exp()[batch["loss_mask"][:, 1:]]
     assert len(ratio) > 30
     torch.testing.assert_close(ratio, torch.ones_like(ratio), atol=1e-4, rtol=0)

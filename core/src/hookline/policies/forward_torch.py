@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from hookline.policies.protocol import ControlPolicy, PolicyError, TextPolicy, missing_methods
 
@@ -22,9 +23,13 @@ __all__ = [
     "TextFromForward",
     "chosen_logprobs",
     "control_policy",
+    "head_logprobs",
     "next_token_logprobs",
     "text_policy",
 ]
+
+LOGITS_AT_ONCE: Final = 2**26
+"""How many logits `head_logprobs` keeps: 256 MB in float32."""
 
 HALF_LOG_TAU: Final = 0.5 * math.log(2 * math.pi)
 
@@ -142,3 +147,23 @@ class _Chosen(torch.autograd.Function):
         logprobs, chosen = ctx.saved_tensors
         gradient = gradient[..., None]
         return logprobs.exp_().mul_(-gradient).scatter_add_(-1, chosen[..., None], gradient), None
+
+
+def head_logprobs(hidden: Tensor, head: nn.Module, chosen: Tensor, temperature: Tensor | None = None) -> Tensor:
+    """`chosen_logprobs(head(hidden), chosen, temperature)` for hidden states, (n, width), in bounded memory.
+
+    The logits of many tokens over a large vocabulary would take more memory than everything else. A part of them is
+    computed at a time, and again in the backward pass.
+
+    :param head: the output layer, whose `weight` is (vocabulary, width).
+    """
+    weight: Any = head.weight
+    at_once = max(1, LOGITS_AT_ONCE // len(weight))
+
+    def logprobs(part: slice) -> Tensor:
+        return chosen_logprobs(head(hidden[part]), chosen[part], None if temperature is None else temperature[part])
+
+    if len(hidden) <= at_once:
+        return logprobs(slice(None))
+    parts = [slice(start, start + at_once) for start in range(0, len(hidden), at_once)]
+    return torch.cat([checkpoint(logprobs, part, use_reentrant=False, preserve_rng_state=False) for part in parts])

@@ -6,7 +6,8 @@ import dataclasses
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from hookline.errors import did_you_mean
 from hookline.importing import require
-from hookline.policies.forward_torch import chosen_logprobs
+from hookline.policies.forward_torch import chosen_logprobs, head_logprobs
 from hookline.policies.huggingface import HuggingFacePolicy, LoraConfig
 from hookline.policies.protocol import PolicyError
 
@@ -30,6 +31,10 @@ NO_OPTIONS: Final = frozenset([
 
 PLAIN_STARTS: Final = (True, False, "gaussian", "orthogonal")
 """The values of `init_lora_weights` that leave the base as it is."""
+
+
+SCORES_AT_ONCE: Final = 2**25
+"""The most attention scores of a layer, over all heads, that plain attention keeps: 128 MB."""
 
 
 class CausalLM(nn.Module):
@@ -57,6 +62,7 @@ class CausalLM(nn.Module):
         self._skips_logits = "logits_to_keep" in parameters
         self.has_plain_cache = _has_plain_cache(self._transformers_model(), parameters)
         """Whether the cache keeps the keys and values of all tokens."""
+        self._head = (_plain_head(self._transformers_model()),)  # in a tuple, since it is the model's submodule
         _turn_off_dropout(model)
         self.train()
         hooks: Any = self  # torch has no types for these
@@ -73,75 +79,106 @@ class CausalLM(nn.Module):
         for the other tokens only. Rows that begin with the same tokens, as the responses to one prompt do, share their
         computation up to the first needed token.
         """
-        if tokens.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-            self._use_plain_attention()
         wanted = valid[:, 1:] & valid[:, :-1]
         if needed is not None:
             wanted &= needed
         inputs, keep = _aligned_left(tokens, valid, wanted)
+        # Rows keep the order of their tokens, so the kept places are those of the chosen tokens.
+        chosen = tokens[:, 1:][wanted]
+        temperature = None if temperature is None else temperature[:, None].expand(wanted.shape)[wanted]
         prompts = _shared_prompts(inputs, keep) if self._shares_prompts() else None
-        logits = self._logits(inputs, keep) if prompts is None else self._logits_after(prompts, inputs, keep)
-        if temperature is not None:
-            temperature = temperature[:, None].expand(wanted.shape)[wanted]
-        # Rows keep the order of their tokens, so the log-probabilities fit the original places.
-        found = chosen_logprobs(logits, tokens[:, 1:][wanted], temperature)
+        with self._attention_for(inputs):
+            if prompts is None:
+                # No attention mask: a causal model does not see the padding, which is on the right of every row.
+                states, _ = self._read(keep, input_ids=inputs, use_cache=False)
+            else:
+                states, places = self._read_after(prompts, inputs, keep)
+                chosen, temperature = chosen[places], None if temperature is None else temperature[places]
+        found = self._logprobs(states, chosen, temperature)
+        if prompts is not None:
+            found = torch.empty_like(found).index_copy(0, places, found)
         return found.new_zeros(wanted.shape).masked_scatter(wanted, found)
 
-    def _logits(self, inputs: Tensor, keep: Tensor) -> Tensor:
-        """The logits at the kept places, (places, vocabulary)."""
-        # No attention mask: a causal model does not see the padding, which is on the right of every row.
+    def _read(self, keep: Tensor | int, **inputs: Any) -> tuple[Tensor, Any]:
+        """What `_logprobs` needs at the kept places, or at so many last places of each row; and the cache."""
+        (head,) = self._head
+        if head is not None:
+            read = self._transformers_model().base_model(**inputs)
+            hidden = read.last_hidden_state
+            kept = hidden[:, -keep:].flatten(0, 1) if isinstance(keep, int) else hidden[keep]
+            return kept, getattr(read, "past_key_values", None)
         if self._skips_logits:
-            logits: Tensor = self.model(input_ids=inputs, use_cache=False, logits_to_keep=keep).logits
-        else:
-            logits = self.model(input_ids=inputs, use_cache=False).logits[keep]
-        return logits
+            read = self.model(**inputs, logits_to_keep=keep)
+            return read.logits.flatten(0, -2), read.past_key_values
+        return self.model(**inputs).logits[keep], None
 
-    def _logits_after(self, prompts: SharedPrompts, inputs: Tensor, keep: Tensor) -> Tensor:
-        """The same as `_logits`. Each prompt is computed once, and its rows continue from a key-value cache of it."""
+    def _logprobs(self, states: Tensor, chosen: Tensor, temperature: Tensor | None) -> Tensor:
+        (head,) = self._head
+        if head is None:
+            return chosen_logprobs(states, chosen, temperature)
+        return head_logprobs(states, head, chosen, temperature)
+
+    def _read_after(self, prompts: SharedPrompts, inputs: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        """As `_read`. Each prompt is read once, and its rows continue from a key-value cache of it.
+
+        The kept places come in another order, which is returned too: first those at the ends of the prompts.
+        """
         of_row, visible = prompts.of_row, prompts.tokens >= 0
-        positions = (visible.cumsum(1) - 1).clamp(min=0)
-        read = self.model(
+        states, cache = self._read(
+            1,
             input_ids=prompts.tokens.clamp(min=0),
             attention_mask=visible.long(),
-            position_ids=positions,
+            position_ids=(visible.cumsum(1) - 1).clamp(min=0),
             use_cache=True,
-            logits_to_keep=1,
         )
         has_kept = keep.any(1)  # such a row has its first kept place at the end of its prompt
-        logits: Tensor = read.logits[:, 0].index_select(0, of_row[has_kept])
+        is_first = (keep.int().cumsum(1) == 1)[keep]
+        states = states.index_select(0, of_row[has_kept])
+        places = torch.cat([is_first.nonzero()[:, 0], (~is_first).nonzero()[:, 0]])
         if not prompts.longest_rest:
-            return logits
+            return states, places
         length, ends = inputs.shape[1], visible.sum(1)[of_row]
-        places = ends[:, None] + torch.arange(prompts.longest_rest, device=inputs.device)
-        within = places.clamp(max=length - 1)
-        kept = keep.gather(1, within) & (places < length) & has_kept[:, None]
-        for layer in read.past_key_values.layers:
+        after = ends[:, None] + torch.arange(prompts.longest_rest, device=inputs.device)
+        within = after.clamp(max=length - 1)
+        kept = keep.gather(1, within) & (after < length) & has_kept[:, None]
+        for layer in cache.layers:
             layer.keys, layer.values = layer.keys.index_select(0, of_row), layer.values.index_select(0, of_row)
-        rest = self.model(
+        rest, _ = self._read(
+            kept,
             input_ids=inputs.gather(1, within),
-            attention_mask=nn.functional.pad(visible[of_row].long(), (0, places.shape[1]), value=1),
+            attention_mask=nn.functional.pad(visible[of_row].long(), (0, after.shape[1]), value=1),
             position_ids=within,
-            past_key_values=read.past_key_values,
+            past_key_values=cache,
             use_cache=True,
-            logits_to_keep=kept,
         )
-        rows = torch.cat([has_kept.nonzero()[:, 0], kept.nonzero()[:, 0]])
-        return torch.cat([logits, rest.logits]).index_select(0, rows.argsort(stable=True))
+        return torch.cat([states, rest]), places
 
-    def _use_plain_attention(self) -> None:
-        """On a CPU, torch's fused attention in bfloat16 has a backward pass that takes several times as long."""
-        model = self._transformers_model()
-        if model.config._attn_implementation == "sdpa":
-            model.set_attn_implementation("eager")
+    @contextmanager
+    def _attention_for(self, inputs: Tensor) -> Iterator[None]:
+        """On a CPU, plain attention is faster than torch's fused one, and in bfloat16 several times as fast.
+
+        It keeps a score for each pair of tokens and each head, so many pairs are left to the fused one.
+        """
+        config = self._transformers_model().config
+        before = config._attn_implementation
+        if before == "sdpa" and inputs.device.type == "cpu":
+            scores = inputs.numel() * inputs.shape[1] * getattr(config.get_text_config(), "num_attention_heads", 1)
+            is_small = scores <= SCORES_AT_ONCE and not self._is_checkpointing
+            if is_small or torch.is_autocast_enabled("cpu"):
+                config._attn_implementation = "eager"
+        try:
+            yield
+        finally:
+            if not self._is_checkpointing:  # the backward pass computes the same again
+                config._attn_implementation = before
 
     def _shares_prompts(self) -> bool:
         """Whether rows can continue from the cache of another row. Not with checkpointing, which allows no cache."""
-        model = self._transformers_model()
-        return (
-            self._skips_logits
-            and self.has_plain_cache
-            and not (self.training and getattr(model, "is_gradient_checkpointing", False))
-        )
+        return self._skips_logits and self.has_plain_cache and not self._is_checkpointing
+
+    @property
+    def _is_checkpointing(self) -> bool:
+        return self.training and getattr(self._transformers_model(), "is_gradient_checkpointing", False)
 
     def gradient_checkpointing_enable(self) -> None:
         """Recompute each layer's activations in the backward pass instead of keeping them."""
@@ -321,6 +358,23 @@ def _shared_prompts(inputs: Tensor, keep: Tensor) -> SharedPrompts | None:
     longest_rest = int(rests.max())
     saves = tokens.numel() + rows * longest_rest <= 0.8 * inputs.numel()
     return SharedPrompts(tokens, of_row, longest_rest) if saves else None
+
+
+def _plain_head(model: Any) -> nn.Linear | None:
+    """The output layer, if it alone makes the logits of what the backbone returns. Some models scale or cap them."""
+    head, backbone = model.get_output_embeddings(), model.base_model
+    if type(head) is not nn.Linear or backbone is model or head.weight.is_meta:
+        return None
+    last = len(head.weight)
+    tokens = torch.arange(max(0, last - 8), last, device=head.weight.device)[None]  # the first may be padding
+    in_training = [module for module in model.modules() if module.training]
+    model.eval()
+    with torch.no_grad():
+        logits = head(backbone(tokens).last_hidden_state)
+        is_plain = bool(logits.any()) and torch.equal(logits, model(tokens).logits)
+    for module in in_training:
+        module.training = True
+    return head if is_plain else None
 
 
 def _has_plain_cache(model: Any, parameters: Mapping[str, Any]) -> bool:

@@ -54,7 +54,8 @@ def _join_text(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[in
     """One row for each episode, padded on the right.
 
     Losses compare log-probabilities over the whole vocabulary at the sampling temperature. An episode records those of
-    the truncated distribution (top-k, top-p). Adding `log_mass`, the log of the kept mass, undoes the truncation.
+    the truncated distribution (top-k, top-p). Adding `log_mass`, the log of the kept mass, undoes the truncation. Rows
+    have a `temperature` if any was sampled at another one than 1.
     """
     episodes = [episode for rollout in rollouts for episode in rollout.episodes]
     # The first token of a row has no log-probability. If it is trained on, the rows start with one padding token.
@@ -72,11 +73,13 @@ def _join_text(rollouts: Sequence[Rollout]) -> tuple[dict[str, Tensor], tuple[in
         "valid": valid,
         "loss_mask": mask,
         "logprobs": np.ascontiguousarray(logprobs[:, 1:]),  # as from a policy: the first token has none
-        "temperature": np.array([episode.temperature for episode in episodes], np.float32),
         "rewards": np.concatenate([rollout.arrays["rewards"] for rollout in rollouts]),
         "groups": _joined_groups(rollouts),
         "weights_version": np.array([_oldest_version(e, r) for r in rollouts for e in r.episodes], np.int64),
     }
+    temperature = np.array([episode.temperature for episode in episodes], np.float32)
+    if (temperature != 1).any():
+        joined["temperature"] = temperature
     return {name: torch.from_numpy(array) for name, array in joined.items()}, (len(episodes),)
 
 

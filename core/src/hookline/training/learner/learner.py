@@ -80,6 +80,8 @@ class Learner:
         self.policy = policy.to(self.device)
         self.losses = losses
         self.optimizer_config = optimizer
+        if self.device.type == "cpu":
+            _use_faster_layers(policy)
         if config.gradient_checkpointing:
             _enable_gradient_checkpointing(policy)
         for loss in losses:
@@ -241,6 +243,15 @@ def _by_hand(policy: nn.Module, losses: Sequence[Loss], optimizer: OptimizerConf
     except ModuleNotFoundError:
         return None
     return fused_ppo(policy, losses, optimizer)
+
+
+def _use_faster_layers(policy: nn.Module) -> None:
+    """Have oneDNN compute linear layers, if the module is present and this is faster."""
+    try:
+        from hookline.training.learner.onednn import use_onednn
+    except ModuleNotFoundError:
+        return
+    use_onednn(policy)
 
 
 def choose_device(name: str) -> torch.device:

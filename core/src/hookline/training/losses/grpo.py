@@ -82,7 +82,7 @@ class GRPO(Loss):
             "loss_mask": Field("bool"),
             "logprobs": Field("float32"),
             "proximal_logprobs": Field("float32", computed=True, optional=True),
-            "temperature": Field("float32", ()),
+            "temperature": Field("float32", (), optional=True),
             "rewards": Field("float32", ()),
             "groups": Field("int64", ()),
             "advantages": Field("float32", (), computed=True),
@@ -116,7 +116,7 @@ class GRPO(Loss):
         clip = self.config.clip
         advantages = self.of_batch(shared.batch, "advantages")[:, None]
         mask = _rewarded_tokens(shared.batch)
-        logprobs = tokens_forward(shared, self.of_batch(shared.batch, "temperature"))
+        logprobs = tokens_forward(shared, shared.batch.get("temperature"))
         old = shared.batch["logprobs"]
         proximal = shared.batch.get("proximal_logprobs", old)
         ratio = (logprobs - proximal).exp()
@@ -139,10 +139,11 @@ def _rewarded_tokens(batch: Mapping[str, Tensor]) -> Tensor:
 
 def _proximal_logprobs(shared: SharedLossData, experience: Experience) -> Tensor:
     """The log-probabilities of all trained tokens under the policy at the start of the epoch."""
-    rows = {name: experience[name] for name in ("tokens", "valid", "loss_mask", "temperature")}
+    names = ("tokens", "valid", "loss_mask", "temperature")
+    rows = {name: experience[name] for name in names if name in experience}
     parts = [
         text_policy(shared.policy).token_logprobs(
-            part["tokens"], part["valid"], part["temperature"], trained_tokens(part)
+            part["tokens"], part["valid"], part.get("temperature"), trained_tokens(part)
         )
         for start in range(0, experience.rows, ROWS_AT_ONCE)
         for part in [{name: own[start : start + ROWS_AT_ONCE] for name, own in rows.items()}]
