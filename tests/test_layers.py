@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "policies": (),
     "session": (PLUGIN_MANAGER,),
     "testing": (PLUGIN_MANAGER, "policies", "rewards", "rollout"),
-    "hooks": (PLUGIN_MANAGER, "rollout"),
+    "hooks": (PLUGIN_MANAGER,),
     "rewards": (PLUGIN_MANAGER, "http", "policies"),
     "rollout": (PLUGIN_MANAGER, "hooks", "policies", "rewards", "session"),
     "training": (PLUGIN_MANAGER, "hooks", "policies", "rewards", "rollout", "session"),
@@ -46,7 +47,7 @@ BY_PUBLIC_NAMES = {("rollout", "rewards"), ("training", "rewards"), ("training",
 
 FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
     "torch": ("training/*", "policies/*_torch.py", "rollout/engines/transformers_engine.py", "testing/tiny_models.py"),
-    "jax": ("rollout/*", "policies/*_jax.py", "testing/engine.py", "testing/environments.py"),
+    "jax": ("rollout/*", "rng_keys.py", "policies/*_jax.py", "testing/engine.py", "testing/environments.py"),
     "mlx": ("rewards/*", "rollout/engines/mlx_engine.py"),
 }
 """Where in core a framework may be imported."""
@@ -315,6 +316,11 @@ def by_name(distributions: list[Distribution]) -> Any:
 
 def test_every_package_of_core_has_its_place_in_the_table() -> None:
     assert {folder.parent.name for folder in CORE.package.glob("*/__init__.py")} == set(PARTS)
+
+
+def test_the_table_has_no_circle_of_parts() -> None:
+    in_order = TopologicalSorter(PARTS).static_order()  # raises a CycleError that names the parts of a circle
+    assert set(in_order) == set(PARTS)
 
 
 def test_no_part_of_core_imports_the_framework_of_another() -> None:

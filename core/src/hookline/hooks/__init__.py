@@ -21,7 +21,7 @@ from hookline.hooks.hook import (
     MetricsHook,
     PeriodicHook,
 )
-from hookline.hooks.manager import HookManager
+from hookline.hooks.hook_manager import HookManager
 from hookline_hookspecs import HookContext
 
 __all__ = [

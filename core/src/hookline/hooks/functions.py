@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hookline.errors import HooklineError, did_you_mean
-from hookline.hooks.manager import HookAdapter
+from hookline.hooks.hook_manager import HookAdapter
 from hookline.plugin_manager.manager import PluginManager
 from hookline_hookspecs import TrainerState
 

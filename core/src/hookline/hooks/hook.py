@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hookline.rng_keys import key_for
 from hookline_hookspecs import Every, HookContext
 from hookline_hookspecs.files import write_atomically
 
@@ -46,7 +47,7 @@ class Hook(ABC):
     into those of its step when they are ready.
     """
 
-    hookline_adapter: ClassVar = "hookline.hooks.manager:rollout_hook_plugin"
+    hookline_adapter: ClassVar = "hookline.hooks.hook_manager:rollout_hook_plugin"
 
     @abstractmethod
     def should_run(self, context: HookContext) -> bool:
@@ -137,8 +138,6 @@ class CompositeHook(Hook):
         return merged
 
     def _with_contexts(self, context: HookContext) -> list[tuple[Hook, HookContext]]:
-        from hookline.rollout.rng import key_for  # the worker imports this module
-
         return [
             (hook, replace(context, rng=key_for(context.rng, f"{index}:{type(hook).__name__}")))
             for index, hook in enumerate(self.hooks)

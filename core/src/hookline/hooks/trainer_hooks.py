@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hookline.errors import HooklineError, PluginError, did_you_mean
 from hookline.hooks.hook import is_hook
-from hookline.hooks.manager import HookAdapter, RolloutHook, mark_of
+from hookline.hooks.hook_manager import HookAdapter, RolloutHook, mark_of
 from hookline.plugin_manager.events import Event
 from hookline.plugin_manager.manager import PluginManager
 from hookline_hookspecs import EvalRewardSummary, TrainerHook, TrainerState, hookimpl

@@ -12,11 +12,12 @@ from hookline.plugin_manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.policies.protocol import PolicyError
 from hookline.policies.weights import check_weights
+from hookline.rng_keys import key_for
 from hookline.rollout.config import RolloutWorkerConfig, check_config, find_tokenizer
 from hookline.rollout.engines.engine import EngineRequest, RolloutEngine
 from hookline.rollout.engines.registry import build_engine
 from hookline.rollout.errors import RolloutError
-from hookline.rollout.rng import key_for, key_of_step, keys_of_step
+from hookline.rollout.rng import key_of_step, keys_of_step
 from hookline_hookspecs import Episode, EvaluationRequest, HookContext, Rollout, Turn
 
 if TYPE_CHECKING:

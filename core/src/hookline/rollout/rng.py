@@ -1,4 +1,4 @@
-"""JAX rng keys. Every use of randomness in a step has its own key."""
+"""The JAX rng keys of a worker's steps. Every use of randomness in a step has its own key."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["StepKeys", "key_for", "key_of_evaluation", "key_of_step", "keys_of_step", "seed_of"]
+from hookline.rng_keys import fold_in, key_for
 
-
-def key_for(key: Any, name: str) -> Any:
-    """Derive the key for `name`. None stays None."""
-    return None if key is None else _folding()(key, zlib.crc32(name.encode()))
+__all__ = ["StepKeys", "key_of_evaluation", "key_of_step", "keys_of_step", "seed_of"]
 
 
 def key_of_step(key: Any, step: int) -> Any:
     """Derive the key of one step from a worker's key."""
-    return _folding()(key, step)
+    return fold_in(key, step)
 
 
 def key_of_evaluation(seed: int) -> Any:
@@ -33,16 +30,6 @@ def seed_of(key: Any) -> list[int]:
 
     words: list[int] = jax.random.key_data(key).tolist()
     return words
-
-
-@cache
-def _folding() -> Callable[[Any, int], Any]:
-    """JAX's `fold_in`, jitted because it is slow when its operations are dispatched one by one."""
-    import jax
-    import numpy as np
-
-    fold_in = jax.jit(jax.random.fold_in)
-    return lambda key, number: fold_in(key, np.uint32(number))
 
 
 class StepKeys(NamedTuple):

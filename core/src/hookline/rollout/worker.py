@@ -8,12 +8,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.hooks.hook import Hook, default_hooks
-from hookline.hooks.manager import RESULTS, HookManager
+from hookline.hooks.hook_manager import RESULTS, HookManager
 from hookline.plugin_manager import PluginManager
+from hookline.rng_keys import key_for
 from hookline.rollout.config import RolloutWorkerConfig
 from hookline.rollout.curriculum import Curriculum
 from hookline.rollout.lesson_player import LessonPlayer, RolloutTask
-from hookline.rollout.rng import StepKeys, key_for, key_of_evaluation, key_of_step, keys_of_step
+from hookline.rollout.rng import StepKeys, key_of_evaluation, key_of_step, keys_of_step
 from hookline.rollout.scores import LessonScores, score_evaluation, success_rates
 from hookline.rollout.tracker import Tracker
 from hookline_hookspecs import Episode, EvaluationRequest, EvaluationResult, HookContext, Rollout, TrainerState

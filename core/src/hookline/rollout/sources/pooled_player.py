@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hookline.plugin_manager import PluginManager, open_plugins
+from hookline.rng_keys import key_for
 from hookline.rollout.config import RolloutWorkerConfig
 from hookline.rollout.errors import RolloutError
 from hookline.rollout.lesson_player import EvaluationTask, LessonPlayer, RolloutTask
-from hookline.rollout.rng import key_for, key_of_evaluation, key_of_step
+from hookline.rollout.rng import key_of_evaluation, key_of_step
 from hookline.rollout.sources.pool import Played
 from hookline_hookspecs import HookContext, TrainerState
 

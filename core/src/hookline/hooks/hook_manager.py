@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 from hookline.errors import HooklineError
 from hookline.hooks.hook import Hook, OwnContext, is_hook, parts_of
 from hookline.plugin_manager.manager import PluginManager
+from hookline.rng_keys import key_for
 from hookline_hookspecs import PROJECT_NAME, HookContext, Rollout, Scope, hookimpl
 
 __all__ = [
@@ -206,8 +207,6 @@ class RolloutHook(HookAdapter):
         return call
 
     def _own_context(self, context: HookContext) -> OwnContext:
-        from hookline.rollout.rng import key_for  # the worker imports this module
-
         key, previous = key_for(context.rng, self._name), self._previous_step
         self._previous_step = context.step
         return OwnContext(context.worker, context.step, key, context.lesson_id, context.metadata, previous)
