@@ -12,12 +12,13 @@ start of the command line.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from hookline import PluginManager
 from hookline.policies import TransformerPolicy
+from hookline.policies.protocol import PolicySpecification
 from hookline.rollout import CurriculumConfig, SamplingConfig
 from hookline.rollout.engines import EngineError, EngineFactory, EngineRequest, Generated
 from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
@@ -29,14 +30,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@runtime_checkable
+class Supported(PolicySpecification, Protocol):
+    """What the engine generates with. The `forward(tokens, valid)` of its torch module returns logits."""
+
+    context: int
+    vocabulary: int
+
+
 class PlainEngine:
     def __init__(self, request: EngineRequest) -> None:
         import torch
 
-        if not isinstance(request.policy, TransformerPolicy):
+        if not isinstance(request.policy, Supported):
             raise EngineError(
-                f'the plain engine supports a TransformerPolicy, and the policy is a {request.name}: engine = "auto" '
-                "finds one that supports it"
+                "the plain engine supports specifications with a context and a vocabulary, such as TransformerPolicy, "
+                f'and the policy is a {request.name}: engine = "auto" finds an engine that supports it'
             )
         # A copy: other weights must not be written into the module that is trained.
         self._module = request.policy.torch_module(request.weights()).eval()

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 import hookline
-from hookline.policies import Discrete, MLPPolicy, TransformerPolicy
+from hookline.policies import Discrete, HuggingFacePolicy, LoraConfig, MLPPolicy, TransformerPolicy
 from hookline.policies.forward_torch import ControlFromForward, control_policy, text_policy
 from hookline.policies.protocol import (
     ControlPolicy,
+    HasJaxPolicy,
+    HasTokenizer,
+    HuggingFaceSpecification,
     JaxControlPolicy,
     JaxTextPolicy,
     PolicySpecification,
@@ -20,7 +23,12 @@ from hookline.policies.protocol import (
 )
 
 CORE = Path(hookline.__file__).parent
-OWN_CLASSES = {"MLPPolicy", "TransformerPolicy", "ActorCritic", "Transformer"}
+OWN_CLASSES = {
+    *("MLPPolicy", "TransformerPolicy", "HuggingFacePolicy", "LlamaPolicy"),
+    *("ActorCritic", "Transformer", "CausalLM"),
+}
+OPTIONAL_MEMBERS = {"token_logprobs", "jax_policy", "full_state_dict", "path", "lora"}
+"""A protocol asks for each of them."""
 FAST_PATH = CORE / "training" / "learner" / "fused_ppo.py"
 """Computes what one class computes, so it must ask for that class."""
 
@@ -35,21 +43,22 @@ def questions_of_class(source: str) -> list[str]:
         names = {part.id for part in ast.walk(asked) if isinstance(part, ast.Name)}
         names |= {part.attr for part in ast.walk(asked) if isinstance(part, ast.Attribute)}
         of_class = node.func.id in ("isinstance", "issubclass") and names & OWN_CLASSES
-        of_method = node.func.id in ("hasattr", "getattr") and getattr(asked, "value", None) == "token_logprobs"
-        if of_class or of_method:
+        of_member = node.func.id in ("hasattr", "getattr") and getattr(asked, "value", None) in OPTIONAL_MEMBERS
+        if of_class or of_member:
             found.append(ast.unparse(node))
     return found
 
 
 def test_core_never_asks_whether_a_policy_is_one_of_its_own_classes() -> None:
-    paths = [path for path in CORE.rglob("*.py") if path != FAST_PATH]
-    assert len(paths) > 100
-    assert {path.name: asked for path in paths if (asked := questions_of_class(path.read_text("utf-8")))} == {}
+    modules, templates = list(CORE.rglob("*.py")), list(CORE.rglob("*.py.in"))
+    assert len(modules) > 100
+    assert len(templates) > 5
+    sources = {path: path.read_text("utf-8") for path in modules if path != FAST_PATH}
+    sources |= {path: path.read_text("utf-8").replace("$", "") for path in templates}  # $package, a placeholder
+    assert {path.name: asked for path, source in sources.items() if (asked := questions_of_class(source))} == {}
 
 
-@pytest.mark.parametrize(
-    "line", ["isinstance(p, MLPPolicy)", "isinstance(p, (int, m.TransformerPolicy))", "hasattr(p, 'token_logprobs')"]
-)
+@pytest.mark.parametrize("line", ["isinstance(p, MLPPolicy)", "isinstance(p, (int, m.CausalLM))", "hasattr(p, 'path')"])
 def test_such_a_question_would_be_found(line: str) -> None:
     assert questions_of_class(line) == [line]
 
@@ -66,6 +75,16 @@ def test_the_shipped_policies_meet_the_protocols() -> None:
     module = transformer.torch_module()
     assert isinstance(module, TextPolicy)
     assert text_policy(module) is module
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig()])
+def test_what_a_policy_offers_besides_is_asked_for_by_a_protocol(lora: LoraConfig | None) -> None:
+    model = HuggingFacePolicy("a-folder", lora)
+    for protocol in (HuggingFaceSpecification, HasJaxPolicy, HasTokenizer):
+        assert isinstance(model, protocol)
+        assert not isinstance(TransformerPolicy(10, width=16, layers=1, heads=2), protocol)
+    assert isinstance(model, PolicySpecification)
+    assert not isinstance(model, JaxTextPolicy)
 
 
 def test_a_module_knows_its_specification_and_a_subclass_does_not() -> None:

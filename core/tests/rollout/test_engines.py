@@ -6,7 +6,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -289,6 +289,20 @@ def test_an_engine_that_does_not_support_a_policy_names_one_that_does(name: str)
         engine(name)(EngineRequest(SMALL))
 
 
+@dataclass(frozen=True)
+class Documented(TransformerPolicy):
+    """Has a path that is no model's."""
+
+    path: str = "notes.md"
+
+
+def test_a_specification_with_a_path_of_its_own_is_not_taken_for_a_hugging_face_model() -> None:
+    request = EngineRequest(Documented(vocabulary=48, width=32, layers=1, heads=4, context=48))
+    with pytest.raises(EngineError, match='the policy, a Documented, has none: use engine = "jax"'):
+        engine("mlx")(request)
+    assert request.own_module() is None
+
+
 def test_a_policy_that_no_engine_supports_is_an_error_that_says_what_it_lacks() -> None:
     module = torch.nn.Linear(2, 2)
     with pytest.raises(PolicyError, match=r"the policy, a Linear, cannot generate text: it has no jax_prefill\(\) and"):
@@ -314,7 +328,7 @@ def test_a_plugin_adds_an_engine_that_passes_and_that_a_worker_uses(monkeypatch:
     names["test_it_is_a_good_engine"](SMALL)
     worker = RolloutWorker(RolloutWorkerConfig(CurriculumConfig([COUNT]), engine="plain"), plugins)
     assert type(worker.engine) is example.PlainEngine
-    with pytest.raises(EngineError, match="supports a TransformerPolicy, and the policy is a MLPPolicy"):
+    with pytest.raises(EngineError, match="such as TransformerPolicy, and the policy is a MLPPolicy"):
         build_engine("plain", EngineRequest(MLPPolicy(4, Discrete(2))), plugins)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hookline.policies.protocol import PolicySpecification, Tokenizer
+from hookline.policies.protocol import HasTokenizer, PolicySpecification, Tokenizer
 from hookline.rollout.curriculum import CurriculumConfig
 from hookline.rollout.errors import RolloutError
 from hookline.rollout.text.problems import CharacterTokenizer
@@ -57,9 +57,7 @@ def find_tokenizer(config: RolloutWorkerConfig) -> Tokenizer:
     """The tokenizer of the config, or the policy's own, or a `CharacterTokenizer`."""
     if config.tokenizer is not None:
         return config.tokenizer
-    own = getattr(config.policy, "tokenizer", None)
-    tokenizer: Tokenizer = CharacterTokenizer() if own is None else own()
-    return tokenizer
+    return config.policy.tokenizer() if isinstance(config.policy, HasTokenizer) else CharacterTokenizer()
 
 
 def check_config(config: RolloutWorkerConfig) -> None:

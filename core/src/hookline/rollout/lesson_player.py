@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hookline.importing import require
 from hookline.plugin_manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
-from hookline.policies.protocol import PolicyError
+from hookline.policies.protocol import HasTokenizer, PolicyError
 from hookline.policies.weights import check_weights
 from hookline.rng_keys import key_for
 from hookline.rollout.config import RolloutWorkerConfig, check_config, find_tokenizer
@@ -137,7 +137,8 @@ class LessonPlayer:
     def _build_engine(self, module: Any = None, device: str = "auto") -> RolloutEngine:
         self._request = EngineRequest(self._policy, module, self.config.precision, device, self.config.seed)
         engine = build_engine(self.config.engine, self._request, self.plugins)
-        size, has_own = self.tokenizer.size, self.config.tokenizer is None and hasattr(self._policy, "tokenizer")
+        size = self.tokenizer.size
+        has_own = self.config.tokenizer is None and isinstance(self._policy, HasTokenizer)
         # Hugging Face models often have more tokens than their tokenizers.
         if engine.vocabulary < size or (engine.vocabulary > size and not has_own):
             raise PolicyError(f"the tokenizer has {size} tokens, the policy {engine.vocabulary}")

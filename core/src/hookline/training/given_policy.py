@@ -11,7 +11,15 @@ from torch import nn
 from hookline.policies import HuggingFacePolicy
 from hookline.policies.forward_torch import control_policy
 from hookline.policies.huggingface_torch import CausalLM, is_transformers_model
-from hookline.policies.protocol import JaxControlPolicy, JaxTextPolicy, PolicyError, PolicySpecification, TextPolicy
+from hookline.policies.protocol import (
+    HasTokenizer,
+    HuggingFaceSpecification,
+    JaxControlPolicy,
+    JaxTextPolicy,
+    PolicyError,
+    PolicySpecification,
+    TextPolicy,
+)
 from hookline.training.config import TrainerConfig
 from hookline.training.errors import TrainerConfigError, TrainingError
 
@@ -33,7 +41,7 @@ def given_policy(config: TrainerConfig, policy: Any) -> tuple[TrainerConfig, Any
     elif is_transformers_model(policy):
         policy = CausalLM(policy)
     found = getattr(policy, "specification", policy)
-    if isinstance(found, HuggingFacePolicy):
+    if isinstance(found, HuggingFaceSpecification):
         recorded = replace(config, policy=found.path, lora=found.lora)
     else:
         recorded = replace(config, policy=None, lora=None)
@@ -65,7 +73,7 @@ def worker_specification(policy: Any) -> PolicySpecification | None:
     None if there is none, or if it has neither a JAX forward nor a tokenizer. A worker then plays the torch module.
     """
     found = getattr(policy, "specification", None) if isinstance(policy, nn.Module) else policy
-    playable = isinstance(found, (JaxControlPolicy, JaxTextPolicy)) or hasattr(found, "tokenizer")
+    playable = isinstance(found, (JaxControlPolicy, JaxTextPolicy, HasTokenizer))
     return found if playable and isinstance(found, PolicySpecification) else None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from hookline.errors import HooklineError
+from hookline.policies.protocol import HasFullStateDict, HuggingFaceSpecification
 
 if TYPE_CHECKING:
     import jax
@@ -53,13 +54,14 @@ class EngineRequest:
         if module is None:
             initial: Mapping[str, Any] = self.policy.initial_weights(self.seed)
             return initial
-        # With adapters, the state dict has the adapters only.
-        whole: Mapping[str, Any] = getattr(module, "full_state_dict", module.state_dict)()
+        if isinstance(module, HasFullStateDict):
+            return module.full_state_dict()
+        whole: Mapping[str, Any] = module.state_dict()
         return whole
 
     def own_module(self) -> Any:
         """The module, or a new one of a Hugging Face policy, whose weights are read with torch. Else None."""
-        if self.module is None and hasattr(self.policy, "path"):
+        if self.module is None and isinstance(self.policy, HuggingFaceSpecification):
             return self.policy.torch_module(seed=self.seed)
         return self.module
 

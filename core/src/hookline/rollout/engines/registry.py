@@ -9,7 +9,7 @@ from hookline.errors import did_you_mean
 from hookline.importing import require
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
-from hookline.policies.protocol import JaxTextPolicy, PolicyError
+from hookline.policies.protocol import HasJaxPolicy, HuggingFaceSpecification, JaxTextPolicy, PolicyError
 from hookline.rollout.engines.engine import EngineError, EngineFactory, EngineRequest, RolloutEngine
 
 __all__ = ["AUTO", "build_engine"]
@@ -39,7 +39,8 @@ def _choose(request: EngineRequest) -> str:
     policy, reason = _jax_policy(request.policy)
     if policy is not None:
         return "jax"
-    if not (hasattr(request.policy, "path") if request.module is None else _generates(request.module)):
+    is_hugging_face = isinstance(request.policy, HuggingFaceSpecification)
+    if not (is_hugging_face if request.module is None else _generates(request.module)):
         raise PolicyError(
             f"the policy, a {request.name}, cannot generate text: {reason}, and it is no Hugging Face causal LM. Use "
             "a TransformerPolicy, a Hugging Face model, a specification with a JAX forward, or an engine of a plugin"
@@ -51,7 +52,7 @@ def _jax_policy(policy: Any) -> tuple[JaxTextPolicy | None, str]:
     """The JAX forward of a specification, or None and the reason why it has none."""
     if isinstance(policy, JaxTextPolicy):
         return policy, ""
-    if not hasattr(policy, "jax_policy"):
+    if not isinstance(policy, HasJaxPolicy):
         return None, "it has no jax_prefill() and jax_decode()"
     try:
         return policy.jax_policy(), ""
@@ -60,7 +61,10 @@ def _jax_policy(policy: Any) -> tuple[JaxTextPolicy | None, str]:
 
 
 def _generates(module: Any) -> bool:
-    """Whether the module is a `CausalLM`, whose `model` is the Hugging Face model."""
+    """Whether the module is a `CausalLM`, whose `model` is the Hugging Face model.
+
+    Not by a protocol: a `PeftModel` may find `generate` in the model that it wraps, where `isinstance` does not look.
+    """
     return callable(getattr(getattr(module, "model", None), "generate", None))
 
 
@@ -69,7 +73,7 @@ def _generates(module: Any) -> bool:
 
 def _build_jax(request: EngineRequest) -> RolloutEngine:
     policy, reason = _jax_policy(request.policy)
-    if policy is None and hasattr(request.policy, "jax_policy"):
+    if policy is None and isinstance(request.policy, HasJaxPolicy):
         raise EngineError(reason)
     if policy is None:
         other = ': use engine = "transformers"' if _generates(request.module) else ""
@@ -95,7 +99,7 @@ def _build_transformers(request: EngineRequest) -> RolloutEngine:
 
 
 def _build_mlx(request: EngineRequest) -> RolloutEngine:
-    if not hasattr(request.policy, "path"):
+    if not isinstance(request.policy, HuggingFaceSpecification):
         other = "jax" if _jax_policy(request.policy)[0] is not None else "transformers"
         raise EngineError(
             f"the mlx engine reads the architecture from a Hugging Face folder, and the policy, a {request.name}, has "

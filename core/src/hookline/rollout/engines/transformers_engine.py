@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
+from hookline.policies.protocol import HasFullStateDict
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.engines.engine import EngineError, EngineRequest, Generated
 
@@ -162,9 +163,11 @@ class TransformersEngine:
         ):
             yield
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _tensors(self) -> Mapping[str, Tensor]:
         """The module's weights by name. They share the memory of its parameters."""
-        whole: dict[str, Tensor] = getattr(self._module, "full_state_dict", self._module.state_dict)()
+        if isinstance(self._module, HasFullStateDict):
+            return self._module.full_state_dict()
+        whole: Mapping[str, Tensor] = self._module.state_dict()
         return whole
 
     @contextmanager
