@@ -12,6 +12,7 @@ import torch
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
+import peft
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationConfig
 
@@ -110,9 +111,29 @@ def test_long_texts_have_fused_attention_and_the_model_is_left_as_it_was(
     module.model.base_model.register_forward_pre_hook(lambda *_: used.append(config._attn_implementation))
     tokens, valid = rows()
     short = module.token_logprobs(tokens, valid)
-    monkeypatch.setattr(huggingface_torch, "SCORES_AT_ONCE", 100)
+    scores = tokens.numel() * tokens.shape[1] * config.num_attention_heads  # more than those of the inputs
+    monkeypatch.setattr(huggingface_torch, "SCORES_AT_ONCE", scores // 4)
     torch.testing.assert_close(module.token_logprobs(tokens, valid), short, atol=1e-5, rtol=1e-5)
     assert used == ["eager", "sdpa"]
+    with torch.autocast("cpu", torch.bfloat16):
+        module.token_logprobs(tokens, valid)
+        monkeypatch.setattr(huggingface_torch, "SCORES_AT_ONCE", 100)
+        module.token_logprobs(tokens, valid)
+    assert used[2:] == ["eager", "sdpa"], "more scores are plain under autocast, and not any number"
+    assert config._attn_implementation == "sdpa"
+
+
+def test_checkpointing_has_fused_attention_in_both_passes(tmp_path: Path) -> None:
+    module = HuggingFacePolicy(str(tiny_model(tmp_path))).torch_module()
+    module.gradient_checkpointing_enable()
+    config = module.model.config
+    used: list[str] = []
+    module.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: used.append(config._attn_implementation))
+    tokens, valid = rows()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = module.token_logprobs(tokens, valid).sum()
+    loss.backward()
+    assert used == ["sdpa", "sdpa"]
     assert config._attn_implementation == "sdpa"
 
 
@@ -273,6 +294,21 @@ def test_a_folder_without_a_tokenizer_is_an_error_when_one_is_needed(tmp_path: P
         policy.tokenizer()
 
 
+def test_a_tokenizer_of_a_vocabulary_and_merges_is_read(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path, "gpt2")
+    for file in folder.glob("tokenizer_config*"):
+        file.unlink()
+    whole = folder / "tokenizer.json"
+    expected = json.loads(whole.read_text())["model"]
+    whole.unlink()
+    (folder / "vocab.json").write_text(json.dumps(expected["vocab"]))
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *(" ".join(pair) for pair in expected["merges"])]))
+    tokenizer = HuggingFacePolicy(str(folder)).tokenizer()
+    tokens = tokenizer.encode("12+34=46")
+    assert 0 < len(tokens) < 8, "merges are applied"
+    assert tokenizer.decode(tokens) == "12+34=46"
+
+
 def test_a_tokenizer_without_an_end_token_is_refused(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer(tmp_path)
     tokenizer.eos_token = None
@@ -322,6 +358,13 @@ def test_a_model_that_is_not_causal_is_refused(tmp_path: Path) -> None:
     model = AutoModel.from_pretrained(tiny_model(tmp_path))
     with pytest.raises(PolicyError, match="the policy, a Qwen3Model, is not a causal language model"):
         CausalLM(model)
+
+
+def test_an_adapter_that_learns_a_prompt_is_refused(tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(tiny_model(tmp_path))
+    config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    with pytest.raises(PolicyError, match=r"the policy's adapter learns a prompt \(PROMPT_TUNING\).* such as LoRA"):
+        CausalLM(peft.get_peft_model(model, config))
 
 
 def grouped_rows(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

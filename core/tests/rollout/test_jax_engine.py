@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hookline.policies import TransformerPolicy, to_jax, transformer_jax
+from hookline.policies import HuggingFacePolicy, LoraConfig, TransformerPolicy, to_jax, transformer_jax
 from hookline.policies.weights import share_with_jax
 from hookline.rollout import SamplingConfig
 from hookline.rollout.engines import Generated, jax_engine, jax_tokens
@@ -321,6 +322,17 @@ def test_weights_of_torch_on_the_cpu_are_read_in_place() -> None:
         tensor.mul_(2)
     second = engine.generate([[3]], SamplingConfig(), jax.random.key(0), max_new_tokens=NEW)
     assert (first.logprobs != second.logprobs).any()
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2)])
+def test_weights_of_a_hugging_face_model_are_read_in_place(lora: LoraConfig | None, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason='pip install "hookline[hf]"')
+    from hookline.testing.tiny_models import tiny_model
+
+    weights = HuggingFacePolicy(str(tiny_model(tmp_path)), lora).torch_module().full_state_dict()
+    shared = share_with_jax(weights, jnp.float32)
+    for name, tensor in weights.items():
+        assert shared[name].unsafe_buffer_pointer() == tensor.data_ptr(), name
 
 
 def test_weights_that_are_not_given_keep_their_values(weights) -> None:

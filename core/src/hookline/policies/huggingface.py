@@ -27,6 +27,9 @@ __all__ = ["HuggingFacePolicy", "HuggingFaceTokenizer", "LoraConfig"]
 HUB_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 """What may be the name of a model on the hub. Everything else is a path."""
 
+TOKENIZER_FILES: Final = ("tokenizer*", "vocab*", "*.model")
+"""One of these is in a folder with a tokenizer."""
+
 RESPONSE: Final = "[[response 5d1c]]"
 """Stands for each response where a template writes a conversation. The policy's own tokens are never written again."""
 
@@ -176,7 +179,9 @@ class HuggingFacePolicy:
     def tokenizer(self) -> HuggingFaceTokenizer:
         """The model's tokenizer. It ends a response at its end token and at those of the generation config."""
         transformers = require("transformers", "a Hugging Face policy")
-        if Path(self.path).is_dir() and not any(Path(self.path).glob("tokenizer*")):
+        if Path(self.path).is_dir() and not any(
+            file for pattern in TOKENIZER_FILES for file in Path(self.path).glob(pattern)
+        ):
             # transformers would return a tokenizer without any tokens.
             raise PolicyError(
                 f"policy {self.path!r}: the folder has no tokenizer: save the model's tokenizer there, "
@@ -204,12 +209,13 @@ class HuggingFacePolicy:
     def _module(self, *, seed: int = 0, on_meta: bool = False) -> CausalLM:
         require("torch", "a Hugging Face policy", "hf")
         transformers = require("transformers", "a Hugging Face policy")
-        from hookline.policies.huggingface_torch import CausalLM, add_adapters, on_meta_device
+        from hookline.policies.huggingface_torch import CausalLM, add_adapters, align_weights, on_meta_device
 
         if on_meta:
             model = on_meta_device(self._load(transformers.AutoConfig.from_pretrained))
         else:
             model = self._load(transformers.AutoModelForCausalLM.from_pretrained, dtype="float32")
+            align_weights(model)
         return CausalLM(model if self.lora is None else add_adapters(model, self.lora, seed), self)
 
     def _load(self, from_pretrained: Any, **options: Any) -> Any:

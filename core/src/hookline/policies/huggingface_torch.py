@@ -19,7 +19,7 @@ from hookline.policies.forward_torch import chosen_logprobs, head_logprobs
 from hookline.policies.huggingface import HuggingFacePolicy, LoraConfig
 from hookline.policies.protocol import PolicyError
 
-__all__ = ["CausalLM", "add_adapters", "is_transformers_model", "merge_adapters", "on_meta_device"]
+__all__ = ["CausalLM", "add_adapters", "align_weights", "is_transformers_model", "merge_adapters", "on_meta_device"]
 
 
 NO_OPTIONS: Final = frozenset([
@@ -35,6 +35,12 @@ PLAIN_STARTS: Final = (True, False, "gaussian", "orthogonal")
 
 SCORES_AT_ONCE: Final = 2**25
 """The most attention scores of a layer, over all heads, that plain attention keeps: 128 MB."""
+
+AUTOCAST_FACTOR: Final = 4
+"""Plain attention may keep so many times as many under autocast, where the fused one takes several times as long."""
+
+ALIGNMENT: Final = 64
+"""The bytes to which memory that JAX reads in place is aligned."""
 
 
 class CausalLM(nn.Module):
@@ -53,6 +59,11 @@ class CausalLM(nn.Module):
         super().__init__()
         if not model.can_generate():
             raise PolicyError(f"the policy, a {type(model).__name__}, is not a causal language model")
+        if _is_peft(model) and model.active_peft_config.is_prompt_learning:
+            raise PolicyError(
+                f"the policy's adapter learns a prompt ({model.active_peft_config.peft_type.value}), and adapters are "
+                "supported in a model's layers alone: use another kind, such as LoRA"
+            )
         self.model = model
         self.specification = specification or _specification(model)
         self._names = _public_names(model)
@@ -157,20 +168,19 @@ class CausalLM(nn.Module):
     def _attention_for(self, inputs: Tensor) -> Iterator[None]:
         """On a CPU, plain attention is faster than torch's fused one, and in bfloat16 several times as fast.
 
-        It keeps a score for each pair of tokens and each head, so many pairs are left to the fused one.
+        It keeps a score for each pair of tokens and each head, so many pairs are left to the fused one. So is
+        checkpointing, because the backward pass computes the layers again, with what the config says then.
         """
         config = self._transformers_model().config
         before = config._attn_implementation
-        if before == "sdpa" and inputs.device.type == "cpu":
+        if before == "sdpa" and inputs.device.type == "cpu" and not self._is_checkpointing:
             scores = inputs.numel() * inputs.shape[1] * getattr(config.get_text_config(), "num_attention_heads", 1)
-            is_small = scores <= SCORES_AT_ONCE and not self._is_checkpointing
-            if is_small or torch.is_autocast_enabled("cpu"):
+            if scores <= SCORES_AT_ONCE * (AUTOCAST_FACTOR if torch.is_autocast_enabled("cpu") else 1):
                 config._attn_implementation = "eager"
         try:
             yield
         finally:
-            if not self._is_checkpointing:  # the backward pass computes the same again
-                config._attn_implementation = before
+            config._attn_implementation = before
 
     def _shares_prompts(self) -> bool:
         """Whether rows can continue from the cache of another row. Not with checkpointing, which allows no cache."""
@@ -241,6 +251,13 @@ def merge_adapters(model: Any) -> Any:
     if (merged(tokens).logits - before).abs().max() > 1e-3 * before.abs().max():
         raise PolicyError("peft cannot merge these adapters: the merged model is another policy. Export them unmerged")
     return merged
+
+
+def align_weights(model: nn.Module) -> None:
+    """Copy the weights that JAX could not read in place, such as those of a file that is mapped into memory."""
+    for own in model.parameters():
+        if own.data_ptr() % ALIGNMENT:
+            own.data = own.data.clone()
 
 
 def on_meta_device(config: Any) -> Any:
