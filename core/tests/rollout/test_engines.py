@@ -42,10 +42,11 @@ def engine(name: str) -> EngineFactory:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a model. It has one layer, because JAX compiles each layer anew, for each of many kinds of sampling."""
-    layers = {"gpt2": "n_layer"}
-    return lambda family: tiny_model(
-        tmp_path / family, family, vocab_size=48, **{layers.get(family, "num_hidden_layers"): 1}
+    """Makes a model. It has one layer, because JAX compiles each layer anew, for each of many kinds of sampling; and two
+    in one family."""
+    layers = {"gpt2": {"n_layer": 1}, "mistral": {"num_hidden_layers": 2}}
+    return lambda family, **changes: tiny_model(
+        tmp_path / family, family, vocab_size=48, **{**layers.get(family, {"num_hidden_layers": 1}), **changes}
     )
 
 
@@ -64,18 +65,57 @@ def test_the_jax_engine_passes_with_a_transformer_of_ours() -> None:
     check_engine(engine("jax"), request_for(SMALL))
 
 
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [
-        # What differs between the families in JAX is the forward, which is held to transformers' in test_llama.py.
-        *(("jax", family) for family in ("llama", "qwen2")),
-        *((name, family) for name in ("transformers", "mlx") for family in ("llama", "mistral", "qwen2", "qwen3")),
-    ],
-)
+@pytest.mark.parametrize("name", ["jax", "transformers", "mlx"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
 def test_an_engine_passes_with_a_hugging_face_model(name: str, family: str, folder: Callable[..., Path]) -> None:
     if name == "mlx":
         pytest.importorskip("mlx_lm", reason='pip install "hookline[mlx-lm]"')
     check_engine(engine(name), request_for(HuggingFacePolicy(str(folder(family)))))
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "linear", "rope_theta": 3e4, "factor": 2.5},
+        {
+            "rope_type": "llama3", "rope_theta": 7e3, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    ],
+)  # fmt: skip
+def test_mlx_passes_with_scaled_positions(rope: dict[str, Any], folder: Callable[..., Path]) -> None:
+    pytest.importorskip("mlx_lm", reason='pip install "hookline[mlx-lm]"')
+    check_engine(engine("mlx"), request_for(HuggingFacePolicy(str(folder("llama", rope_parameters=rope)))))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("mistral", {"sliding_window": 16}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 0}),
+        ("gemma2", {"sliding_window": 16, "num_key_value_heads": 2, "head_dim": 16}),
+    ],
+)
+def test_mlx_refuses_a_sliding_window_that_mlx_lm_ignores(
+    family: str, changes: dict[str, Any], folder: Callable[..., Path]
+) -> None:
+    pytest.importorskip("mlx_lm", reason='pip install "hookline[mlx-lm]"')
+    path = str(folder(family, **changes))
+    with pytest.raises(
+        EngineError, match=r"sliding window of 16 tokens is shorter than its context of 128.* engine = \"transformers\""
+    ):
+        engine("mlx")(EngineRequest(HuggingFacePolicy(path)))
+    wide = str(folder(family, **{**changes, "sliding_window": 128}))
+    assert engine("mlx")(EngineRequest(HuggingFacePolicy(wide))).context == 128
+
+
+def test_mlx_refuses_a_family_that_mlx_lm_does_not_know(tmp_path: Path) -> None:
+    pytest.importorskip("mlx_lm", reason='pip install "hookline[mlx-lm]"')
+    policy = HuggingFacePolicy(str(recurrent_model("rwkv", tmp_path)))
+    with pytest.raises(
+        EngineError, match=r"the mlx engine cannot load .*rwkv not supported.* engine = \"transformers\""
+    ):
+        engine("mlx")(EngineRequest(policy))
 
 
 @pytest.mark.parametrize("name", ["jax", "transformers", "mlx"])
@@ -238,6 +278,10 @@ class Faulty:
             sampling = replace(sampling, temperature=1.0 if sampling.temperature else 0.0)
         if self.fault == "ignores top-p":
             sampling = replace(sampling, top_p=None)
+        if self.fault == "keeps all tokens for a top-k" and sampling.top_k and not sampling.top_p:
+            sampling = replace(sampling, top_k=self.vocabulary)
+        if self.fault == "keeps all tokens for a top-p" and sampling.top_p and not sampling.top_k:
+            sampling = replace(sampling, top_p=1.0)
         if self.fault == "ignores stop tokens":
             more["stop"] = ()
         if self.fault == "ignores the key":
@@ -258,6 +302,8 @@ class Faulty:
         ("pads with visible tokens", "often one of left padding"),
         ("ignores the temperature", "torch's forward has"),
         ("ignores top-p", "log_mass is missing"),
+        ("keeps all tokens for a top-k", "top_k=4, top_p=None.*of the tokens that are kept"),
+        ("keeps all tokens for a top-p", "top_k=None, top_p=0.6.*of the tokens that are kept"),
         ("gives logprobs before truncation", "torch's forward has"),
         ("ignores stop tokens", "the stop token among them, not"),
         ("ignores the key", "another key gave the same tokens"),

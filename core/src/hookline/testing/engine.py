@@ -82,6 +82,7 @@ class _Check:
                 self._close(made.logprobs[row, t], chosen, f"greedy: row {row}, token {t}")
 
     def reports_the_logprobs_of_what_it_sampled_from(self) -> None:
+        first = self._distributions(self.prompts[0])[0]
         for sampling in (*TEMPERATURES, *TRUNCATIONS):
             made = self._generate(sampling)
             rows = len(self.prompts) * sampling.samples_per_prompt
@@ -91,6 +92,10 @@ class _Check:
                 assert made.log_mass is not None, f"{sampling}: log_mass is missing"
                 assert (made.log_mass <= self.atol).all(), f"{sampling}: log_mass is above 0"
                 whole = made.logprobs + made.log_mass
+                kept = _truncated(first / sampling.temperature, sampling)
+                for row in range(sampling.samples_per_prompt):
+                    where = f"{sampling}: row {row}, token 0, of the tokens that are kept"
+                    self._close(made.logprobs[row, 0], kept[made.tokens[row, 0]], where)
             else:
                 assert made.log_mass is None, f"{sampling}: log_mass must be None without truncation"
             for row in range(rows):
