@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hookline.policies import Continuous, Discrete, MLPPolicy, TransformerPolicy, actor_jax, to_jax, transformer_jax
 from hookline.policies.forward_torch import chosen_logprobs, control_policy
+from hookline.policies.protocol import PolicyError
 
 TOLERANCE = 1e-5
 
@@ -136,6 +137,13 @@ def test_log_probabilities_of_chosen_tokens_have_the_gradient_of_a_log_softmax()
     torch.testing.assert_close(found, expected)
     own, other = (torch.autograd.grad((weights * each).sum(), logits)[0] for each in (found, expected))
     torch.testing.assert_close(own, other)
+
+
+def test_a_second_derivative_of_log_probabilities_is_an_error() -> None:
+    logits = torch.randn(3, 7, requires_grad=True)
+    logprobs = chosen_logprobs(logits, torch.arange(3))
+    with pytest.raises(PolicyError, match="have no second derivative: compute their gradient without create_graph"):
+        torch.autograd.grad(logprobs.sum(), logits, create_graph=True)
 
 
 def test_logits_in_bfloat16_are_summed_in_float32() -> None:

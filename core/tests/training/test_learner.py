@@ -368,6 +368,18 @@ def test_a_run_is_the_same_without_the_hand_written_step(
 
 
 @pytest.mark.parametrize(
+    ("module", "needed"), [("fused_ppo", "hookline.training.losses.ppo_critic"), ("onednn", "platform")]
+)
+def test_a_fast_path_that_cannot_import_what_it_needs_is_an_error(
+    module: str, needed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, f"hookline.training.learner.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, needed, None)
+    with pytest.raises(ModuleNotFoundError, match=needed):
+        learner_of(actor_critic(), {"entropy": {}})
+
+
+@pytest.mark.parametrize(
     ("config", "ranks"),
     [
         ({}, Ranks(0, 2)),

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def gradients(layer: nn.Module, x: torch.Tensor) -> list[torch.Tensor | None]:
 
 @pytest.mark.usefixtures("faster")
 @given(
-    shape=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    shape=st.lists(st.integers(1, 9), max_size=3),
     inputs=st.integers(1, 40),
     outputs=st.integers(1, 40),
     bias=st.booleans(),
@@ -66,6 +67,48 @@ def test_outputs_and_gradients_are_those_of_torch(
             assert own is None
         else:
             torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)
+
+
+def backward_of_a_repeated_number(layer: nn.Linear, x: torch.Tensor) -> None:
+    layer(x).sum().backward()  # the gradient is one number in memory, expanded
+
+
+def backward_of_a_gradient(layer: nn.Linear, x: torch.Tensor) -> None:
+    first = torch.autograd.grad(layer(x).tanh().sum(), [x, layer.weight], create_graph=True)
+    sum((part**2).sum() for part in first).backward()
+
+
+@pytest.mark.usefixtures("faster")
+@pytest.mark.parametrize(("inputs", "outputs"), [(4, 9), (9, 4)])
+@pytest.mark.parametrize("backward", [backward_of_a_repeated_number, backward_of_a_gradient])
+def test_unusual_gradients_are_those_of_torch(
+    inputs: int, outputs: int, backward: Callable[[nn.Linear, torch.Tensor], None]
+) -> None:
+    plain = nn.Linear(inputs, outputs)
+    layer = copy.deepcopy(plain)
+    onednn.use_onednn(layer)
+    found = []
+    for own in (layer, plain):
+        x = torch.linspace(-1, 1, 3 * inputs).view(3, inputs).requires_grad_()
+        backward(own, x)
+        found.append([x.grad, own.weight.grad, own.bias.grad])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.usefixtures("faster")
+def test_the_input_of_a_frozen_layer_is_not_kept_for_the_backward_pass() -> None:
+    layer = nn.Linear(4, 3).requires_grad_(False)
+    onednn.use_onednn(layer)
+    kept: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(torch.ones(2, 4, requires_grad=True))
+        layer.requires_grad_(True)(torch.ones(2, 4))
+    assert [tuple(tensor.shape) for tensor in kept] == [(3, 4), (2, 4)]
 
 
 @pytest.mark.usefixtures("faster")

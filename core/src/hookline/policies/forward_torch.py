@@ -133,7 +133,8 @@ def chosen_logprobs(logits: Tensor, chosen: Tensor, temperature: Tensor | None =
 class _Chosen(torch.autograd.Function):
     """`logits.log_softmax(-1).gather(-1, chosen)`, whose backward pass needs no further array over the vocabulary.
 
-    The gradient of the logits replaces the saved log-probabilities, so there can be one backward pass only.
+    The gradient of the logits replaces the saved log-probabilities, so there can be one backward pass only, and no
+    second derivative.
     """
 
     @staticmethod
@@ -144,6 +145,11 @@ class _Chosen(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        if torch.is_grad_enabled():
+            raise PolicyError(
+                "the log-probabilities of tokens have no second derivative: compute their gradient without "
+                "create_graph=True"
+            )
         logprobs, chosen = ctx.saved_tensors
         gradient = gradient[..., None]
         return logprobs.exp_().mul_(-gradient).scatter_add_(-1, chosen[..., None], gradient), None

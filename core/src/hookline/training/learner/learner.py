@@ -240,7 +240,9 @@ def _by_hand(policy: nn.Module, losses: Sequence[Loss], optimizer: OptimizerConf
     """The hand-written step, if the module is present and the step is equivalent."""
     try:
         from hookline.training.learner.fused_ppo import fused_ppo
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != "hookline.training.learner.fused_ppo":
+            raise  # the module is there, and imports another that is not
         return None
     return fused_ppo(policy, losses, optimizer)
 
@@ -249,7 +251,9 @@ def _use_faster_layers(policy: nn.Module) -> None:
     """Have oneDNN compute linear layers, if the module is present and this is faster."""
     try:
         from hookline.training.learner.onednn import use_onednn
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != "hookline.training.learner.onednn":
+            raise
         return
     use_onednn(policy)
 

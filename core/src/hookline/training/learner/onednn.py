@@ -49,7 +49,7 @@ def _processor() -> str:
 def _forward(layer: nn.Linear, x: Tensor) -> Tensor:
     if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(x, layer.weight, layer.bias)
-    if x.numel() * layer.out_features < LEAST_PRODUCTS:
+    if x.ndim < 2 or x.numel() * layer.out_features < LEAST_PRODUCTS:
         return nn.functional.linear(x, layer.weight, layer.bias)
     y: Tensor = _Linear.apply(x.flatten(0, -2), layer.weight, layer.bias)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], layer.out_features)
@@ -64,19 +64,23 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        # As torch does: the input of a frozen layer is not kept for the backward pass.
+        of_x, of_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
         return _product(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         of_x = of_weight = of_bias = None
+        # oneDNN's product has no derivative, so a gradient that has one itself is left to torch.
+        product = nn.functional.linear if torch.is_grad_enabled() else _product
         if ctx.needs_input_grad[0]:
-            of_x = _product(gradient, weight.T)
+            of_x = product(gradient, weight.T)
         if ctx.needs_input_grad[1]:
             # oneDNN prefers the longer side in the rows of its result.
-            is_wide = weight.shape[1] < weight.shape[0]
-            of_weight = _product(x.T, gradient.T).T if is_wide else _product(gradient.T, x.T)
+            is_wide = x.shape[1] < gradient.shape[1]
+            of_weight = product(x.T, gradient.T).T if is_wide else product(gradient.T, x.T)
         if ctx.needs_input_grad[2]:
             of_bias = gradient.sum(0)
         return of_x, of_weight, of_bias
