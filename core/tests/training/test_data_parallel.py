@@ -332,6 +332,58 @@ def test_ranks_play_different_episodes_and_hold_the_same_weights(tmp_path: Path)
         assert first["stopped_at"] == second["stopped_at"] == 0
 
 
+STALE = """
+import json, os
+from dataclasses import replace
+from pathlib import Path
+from hookline.policies import TransformerPolicy
+from hookline.rollout import CurriculumConfig, RolloutWorker, RolloutWorkerConfig, SamplingConfig
+from hookline.rollout.text import CharacterTokenizer, arithmetic_lessons
+from hookline.training import LearnerConfig, RolloutConfig, Trainer, TrainerConfig
+
+lessons = arithmetic_lessons("addition-1", max_new_tokens=3)
+lessons[0].environment = replace(lessons[0].environment, checker=lambda problem, response: float("1" in response))
+tokenizer = CharacterTokenizer("0123456789+=")
+worker = RolloutWorker(
+    RolloutWorkerConfig(
+        CurriculumConfig(lessons, micro_eval_frequency=None, eval_frequency=None),
+        TransformerPolicy(tokenizer.size, width=16, layers=2, heads=2, context=16),
+        num_environments=2,
+        sampling=SamplingConfig(4),
+        tokenizer=tokenizer,
+        worker_index=int(os.environ["RANK"]),
+    )
+)
+sizes = RolloutConfig(num_environments=2, samples_per_prompt=4, minibatches=2, update_epochs=1)
+learner = LearnerConfig(data_parallel="fsdp2")
+config = TrainerConfig(epochs=2, losses={"grpo": {}}, rollout=sizes, learner=learner, rank_timeout_seconds=30)
+trainer = Trainer(config, worker=worker)
+take, rank = trainer.source.next, trainer.state.rank
+
+def take_stale_on_one_rank(n):
+    rollouts = take(n)
+    for rollout in rollouts:
+        rollout.weights_version -= rank
+    return rollouts
+
+trainer.source.next = take_stale_on_one_rank
+trainer.train()
+found = {
+    "decoupled": "proximal_logprobs" in trainer.state.experience,
+    "weights": {name: own.tolist() for name, own in trainer.policy.state_dict().items()},
+}
+(Path(os.environ["OUT"]) / f"rank-{rank}.json").write_text(json.dumps(found))
+"""
+
+
+def test_ranks_with_shards_take_the_same_steps_when_the_rollouts_of_one_are_stale(tmp_path: Path) -> None:
+    run(tmp_path, STALE, ranks=2)
+    first, second = read(tmp_path, "rank-0.json"), read(tmp_path, "rank-1.json")
+    assert first["decoupled"]
+    assert second["decoupled"]
+    assert first["weights"] == second["weights"]
+
+
 HUGGING_FACE = """
 import copy, json, os
 from pathlib import Path

@@ -181,9 +181,11 @@ def test_a_loss_that_makes_a_tensor_on_the_cpu_is_found_out() -> None:
         learner.validate(control_batch(device="meta"), STATE)
 
 
+@pytest.mark.parametrize("is_stale", [False, True])
 @pytest.mark.parametrize("case", ["ppo", "grpo"])
-def test_a_rollout_phase_makes_no_tensor_on_another_device_than_its_data(case: str) -> None:
-    _, losses, batch = CASES[case]
+def test_a_rollout_phase_makes_no_tensor_on_another_device_than_its_data(case: str, is_stale: bool) -> None:
+    policy, losses, batch = CASES[case]
+    module = policy().to("meta")
     own = losses_of(losses)
     experience = Experience(own)
     rows = batch(device="meta")
@@ -195,10 +197,12 @@ def test_a_rollout_phase_makes_no_tensor_on_another_device_than_its_data(case: s
     else:
         grid = (12,)
     computed = {name for name, field in experience.spec.items() if field.computed}
-    experience.fill({name: tensor for name, tensor in rows.items() if name not in computed}, grid)
+    experience.fill({name: tensor for name, tensor in rows.items() if name not in computed}, grid, is_stale=is_stale)
     for loss in own:
-        loss.rollout(SharedLossData(STATE, None, experience=experience), steps=1)
-    assert experience["advantages"].device.type == "meta"
+        loss.rollout(SharedLossData(STATE, module, experience=experience), steps=1)
+    fields = experience.flat()
+    assert ("proximal_logprobs" in fields) == is_stale
+    assert {name: own.device.type for name, own in fields.items()} == dict.fromkeys(fields, "meta")
 
 
 # -- optimizers and schedules -------------------------------------------------------------------------------------

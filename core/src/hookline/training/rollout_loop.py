@@ -97,7 +97,8 @@ class RolloutLoop:
         """The rollout phase: fill the experience, and compute the fields that losses add to it."""
         rollouts = self._source.next(self._config.rollouts_per_epoch)
         arrays, grid = join_rollouts(rollouts)
-        is_stale = any(rollout.weights_version != self._version for rollout in rollouts)
+        # For stale rows, losses compute with the policy, and with shards of it only all ranks together can.
+        is_stale = self._learner.ranks.any(any(rollout.weights_version != self._version for rollout in rollouts))
         self.experience.fill(self._learner.to_device(arrays), grid, is_stale=is_stale)
         state = session.state
         state.rollout_stats = {**mean_stats(rollouts), **self._source.numbers()}
