@@ -66,7 +66,7 @@ CLAIMED = {
         "docs/project-plugins.md",
         "toml",
         2,
-    ): "core/tests/test_project_plugins.py::test_the_settings_of_the_page_are_settings",
+    ): "core/tests/test_project_plugins.py::test_the_settings_of_the_page_load_what_they_name",
     ("docs/rewards.md", "python", 2): "core/tests/rewards/test_models.py::test_the_code_of_the_documentation_runs",
     ("docs/secrets.md", "python", 1): "tests/test_secrets.py::test_the_code_of_the_page_on_secrets_does_what_it_says",
     (

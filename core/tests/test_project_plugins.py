@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-import tomllib
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ import pytest
 
 from hookline.plugin_manager import ConfigError, OrderError, PluginError, read_settings
 from hookline.plugin_manager.listing import list_plugins
-from hookline.plugin_manager.settings import Settings, _add_table
 from hookline.run_file import read_run_file
 from hookline.session import open_session
 from hookline_hookspecs import HookContext, Rollout, TrainerState
@@ -171,10 +171,10 @@ def test_naming_it_on_the_command_line_allows_it(site: Site, project: Path, monk
             'load = ["lone_guard.py:Zebra"]',
             "load: there is no 'Zebra' in 'lone_guard.py' ({project}/lone_guard.py); it has Options, LossGuard",
         ),
-        ('load = ["my_project.gards:LossGuard"]', "load: there is no module 'my_project': looked in {project} and in "),
+        ('load = ["my_projekt.guards:LossGuard"]', "load: there is no module 'my_projekt': looked in {project}"),
         (
             'load = ["guards.nothing:LossGuard"]',
-            "load: there is no module 'guards.nothing': looked in {project} and in ",
+            "load: there is no module 'guards.nothing': looked in {project}",
         ),
         (
             'load = ["my project:LossGuard"]',
@@ -201,6 +201,20 @@ def test_what_is_not_there_or_not_right_is_a_fault_that_says_where_it_was_looked
     (project / "hookline.toml").write_text(text)
     (fault,) = faults(site)
     assert fault.startswith(f"project/hookline.toml: {expected.format(project=project)}")
+
+
+def test_a_module_that_is_not_there_was_looked_for_in_pythonpath_too(
+    site: Site, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "hookline.toml").write_text('load = ["my_projekt:LossGuard"]')
+    monkeypatch.syspath_prepend(site.folder / "shared")
+    # The second was set when the process ran already, so it is not looked in.
+    monkeypatch.setenv("PYTHONPATH", f"shared{os.pathsep}{site.folder / 'nowhere'}")
+    (fault,) = faults(site)
+    assert fault == (
+        f"project/hookline.toml: load: there is no module 'my_projekt': looked in {project}, {site.folder / 'shared'} and in "
+        f"{sysconfig.get_path('purelib')}. A file is named by its path, as in path/to/file.py:NAME"
+    )
 
 
 def test_a_file_cannot_take_the_place_of_another_module(site: Site, project: Path) -> None:
@@ -323,6 +337,31 @@ def test_hooks_in_a_file_are_made_with_their_arguments(site: Site, project: Path
     assert manager.get_plugin("reporter").hook.said == [("run", 7, "mine")]
 
 
+@pytest.mark.parametrize(
+    "second", ['use = "health_hooks.py:HealthHook"', 'use = "health_hooks.py:Reporter"\nname = "health-hook"']
+)
+def test_two_hooks_of_one_name_are_a_fault(site: Site, project: Path, second: str) -> None:
+    (project / "health_hooks.py").write_text(HOOKS)
+    (project / "hookline.toml").write_text(
+        f'[[hooks]]\nuse = "health_hooks.py:HealthHook"\nfrequency = 2\n[[hooks]]\n{second}\nfrequency = 3\n'
+    )
+    assert faults(site) == [
+        "project/hookline.toml: hooks[1]: 'health-hook' is the name of project/hookline.toml: hooks[0] too: give one of them "
+        "a `name` of its own"
+    ]
+
+
+def test_a_run_file_changes_an_argument_of_a_hook_of_the_project(site: Site, project: Path) -> None:
+    (project / "health_hooks.py").write_text(HOOKS)
+    table = '[[hooks]]\nuse = "health_hooks.py:HealthHook"\n'
+    (project / "hookline.toml").write_text(f"{table}frequency = 2\nthreshold = 0.5\n")
+    (project / "run.toml").write_text(f'task = "sft"\n{table}frequency = 3\n')
+    settings = read_settings(project, environ={}, run_file=read_run_file(project / "run.toml"))
+    assert settings.faults == []
+    assert [entry.name for entry in settings.loaded] == ["health-hook"]
+    assert settings.options["health-hook"] == {"frequency": 3, "threshold": 0.5}
+
+
 def test_arguments_of_a_hook_that_do_not_fit_are_faults_with_their_place(site: Site, project: Path) -> None:
     (project / "health_hooks.py").write_text(HOOKS)
     (project / "hookline.toml").write_text(
@@ -374,13 +413,25 @@ def test_a_resumed_run_loads_what_it_began_with_or_says_why_not(
     assert (record.found.distribution, manager.get_plugin("loss-guard").patience) == ("test-loss-guard", 5)
 
 
-def test_the_settings_of_the_page_are_settings() -> None:
+def test_the_settings_of_the_page_load_what_they_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
     page = Path(__file__).parents[2] / "docs" / "project-plugins.md"
     blocks = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) == 2
-    settings = Settings()
-    for block in blocks:
-        _add_table(settings, tomllib.loads(block)["tool"]["hookline"], "page: tool.hookline.", Path("/project"))
-    assert settings.faults == []
-    assert [entry.name for entry in settings.loaded] == ["nan-guard", "reward-guard", "health-hook", "quick-evaluation"]
-    assert settings.options["quick-evaluation"] == {"frequency": 10, "n_examples": 8}
+    (site.folder / "pyproject.toml").write_text("\n".join(blocks))
+    sources = {
+        "my_project/guards.py": GUARD.replace("LossGuard", "NanGuard"),
+        "my_project/hooks.py": HOOKS,
+        "guards/rewards.py": GUARD.replace("LossGuard", "RewardGuard"),
+    }
+    for file, source in sources.items():
+        (site.folder / file).parent.mkdir(exist_ok=True)
+        (site.folder / file).write_text(source)
+    manager, records = site.load()
+    assert {record.name: (record.state, record.reason) for record in records} == dict.fromkeys(
+        ["health-hook", "nan-guard", "quick-evaluation", "reward-guard"], ("active", "")
+    )
+    assert manager.get_plugin("nan-guard").patience == 5
+    health, evaluation = (manager.get_plugin(name).hook for name in ("health-hook", "quick-evaluation"))
+    assert (health.frequency, health.threshold) == (25, 0.9)
+    assert (evaluation.frequency, evaluation.n_examples) == (10, 8)

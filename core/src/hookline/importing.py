@@ -1,12 +1,13 @@
 """Import what may be missing: optional packages, and what a config names.
 
-`require` imports a package of an extra. `Reference` is `path/to/file.py:NAME` or `package.module:NAME` in a config.
+`require` imports a package of an extra. `NamedObject` is `path/to/file.py:NAME` or `package.module:NAME` in a config.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, Final
 from hookline.errors import HooklineError, did_you_mean
 from hookline.plugin_manager.faults import exits_as_errors
 
-__all__ = ["MissingExtraError", "NotFoundError", "Reference", "import_file", "require"]
+__all__ = ["MissingExtraError", "NamedObject", "NotFoundError", "import_file", "require"]
 
 EXTRAS: Final = {
     "ahocorasick_rs": "rewards",
@@ -90,7 +91,7 @@ def import_file(file: Path) -> ModuleType:
 
 
 @dataclass(frozen=True)
-class Reference:
+class NamedObject:
     """An object named by a config. Without a name, it is the module itself."""
 
     module: str
@@ -100,7 +101,7 @@ class Reference:
     """Paths are relative to it, and modules are looked for in it first."""
 
     @classmethod
-    def parse(cls, text: str, folder: Path) -> Reference | None:
+    def parse(cls, text: str, folder: Path) -> NamedObject | None:
         """`module:NAME`, `file.py:NAME`, or either without `:NAME`. None if the text is none of them."""
         path, colon, attribute = text.rpartition(":")
         module = path if colon else text
@@ -139,10 +140,17 @@ class Reference:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{self.module}.".startswith(f"{error.name}."):
                 raise  # the module is there, and imports another that is not
+            *others, packages = dict.fromkeys([str(self.folder), *_python_path(), sysconfig.get_path("purelib")])
             raise NotFoundError(
-                f"there is no module {error.name!r}: looked in {self.folder} and in "
-                f"{sysconfig.get_path('purelib')}. A file is named by its path, as in path/to/file.py:NAME"
+                f"there is no module {error.name!r}: looked in {', '.join(others)} and in {packages}. "
+                "A file is named by its path, as in path/to/file.py:NAME"
             ) from None
+
+
+def _python_path() -> list[str]:
+    """The folders of PYTHONPATH that modules are looked for in."""
+    folders = [str(Path.cwd() / folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    return [folder for folder in folders if folder in sys.path]
 
 
 def _search_first(folder: Path) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hookline.errors import ConfigFault, did_you_mean
-from hookline.importing import Reference
+from hookline.importing import NamedObject
 from hookline_hookspecs.redaction import REDACTED, redact
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ProjectEntry:
     """A plugin that the settings load from a module or file of the project."""
 
     name: str
-    reference: Reference
+    reference: NamedObject
     where: str
     """The setting that names it."""
     recorded: bool = False
@@ -108,8 +108,9 @@ class Settings:
         """Merge one source; `where` names the source of each key, and paths are relative to `folder`."""
         for text in layer.get("load", ()):
             self.load(text, where["load"], folder)
+        named: dict[str, str] = {}
         for number, hook in enumerate(layer.get("hooks", ())):
-            self._add_hook(hook, f"{where['hooks']}[{number}]", folder)
+            self._add_hook(hook, f"{where['hooks']}[{number}]", folder, named)
         for name in layer.get("disable", ()):
             self.disable(name, where["disable"])
         if layer.get("allow") is not None:
@@ -125,10 +126,16 @@ class Settings:
             for key, value in options.items():
                 self.set_option(plugin, key, value, f"{where['plugins']}.{plugin}.{key}")
 
-    def load(self, text: str, where: str, folder: Path, name: str | None = None) -> ProjectEntry | None:
+    def load(self, text: str, where: str, folder: Path) -> ProjectEntry | None:
         """Add a plugin of the project: `module:NAME` or `path/to/file.py:NAME`, with `name=` before it or without."""
+        entry = self._entry(text, where, folder)
+        if entry is not None:
+            self._add_entry(entry)
+        return entry
+
+    def _entry(self, text: str, where: str, folder: Path, name: str | None = None) -> ProjectEntry | None:
         given, equals, rest = (own.strip() for own in text.partition("="))
-        reference = Reference.parse(rest if equals else given, folder.resolve())
+        reference = NamedObject.parse(rest if equals else given, folder.resolve())
         if reference is None:
             problem = f"{text!r} is not of the form module:NAME or path/to/file.py:NAME"
             self.faults.append(ConfigFault(where, problem))
@@ -138,22 +145,33 @@ class Settings:
             problem = f"{name!r} is not a plugin name: use letters, digits and dashes, as in nan-guard=file.py:NanGuard"
             self.faults.append(ConfigFault(where, problem))
             return None
-        entry = ProjectEntry(name, reference, where)
-        if all((own.name, own.reference) != (name, reference) for own in self.loaded):
-            self.loaded.append(entry)
-        return entry
+        return ProjectEntry(name, reference, where)
 
-    def _add_hook(self, table: Mapping[str, Any], where: str, folder: Path) -> None:
-        """`[[hooks]]`: `use` names a class, `name` the plugin; the other keys are options, such as its arguments."""
+    def _add_entry(self, entry: ProjectEntry) -> None:
+        if all((own.name, own.reference) != (entry.name, entry.reference) for own in self.loaded):
+            self.loaded.append(entry)
+
+    def _add_hook(self, table: Mapping[str, Any], where: str, folder: Path, named: dict[str, str]) -> None:
+        """`[[hooks]]`: `use` names a class, `name` the plugin; the other keys are options, such as its arguments.
+
+        :param named: the tables of this source that came before, by the names of their plugins.
+        """
         for key, example in (("use", "my_project.hooks:HealthHook"), ("name", "health")):
             if not isinstance(table.get(key, "" if key == "name" else None), str):
                 self.faults.append(ConfigFault(f"{where}.{key}", f'must be a string, as in {key} = "{example}"'))
                 return
-        entry = self.load(table["use"], f"{where}.use", folder, table.get("name"))
-        if entry is not None:
-            for key, value in table.items():
-                if key not in ("use", "name"):
-                    self.set_option(entry.name, key, value, f"{where}.{key}")
+        entry = self._entry(table["use"], f"{where}.use", folder, table.get("name"))
+        if entry is None:
+            return
+        if entry.name in named:  # its options would take the place of the other's
+            problem = f"{entry.name!r} is the name of {named[entry.name]} too: give one of them a `name` of its own"
+            self.faults.append(ConfigFault(where, problem))
+            return
+        named[entry.name] = where
+        self._add_entry(entry)
+        for key, value in table.items():
+            if key not in ("use", "name"):
+                self.set_option(entry.name, key, value, f"{where}.{key}")
 
     def _require(self, text: str, where: str) -> None:
         from packaging.requirements import InvalidRequirement, Requirement
@@ -228,7 +246,7 @@ class Settings:
         for plugin, own in plugins.items():
             place = own.get("load")
             if place is not None and plugin not in known:
-                reference = Reference(place["module"], place["name"], Path(place["folder"]))
+                reference = NamedObject(place["module"], place["name"], Path(place["folder"]))
                 self.loaded.append(ProjectEntry(plugin, reference, f"{where}: plugins.{plugin}.load", recorded=True))
 
 
@@ -318,7 +336,7 @@ def _read_toml(path: Path, faults: list[ConfigFault]) -> dict[str, Any] | None:
     return None
 
 
-def _default_name(reference: Reference) -> str:
+def _default_name(reference: NamedObject) -> str:
     """`NanGuard` and `nan_guard` are `nan-guard`."""
     name = reference.attribute or (reference.file.stem if reference.file else reference.module.rpartition(".")[2])
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from hookline.errors import did_you_mean
-from hookline.importing import NotFoundError, Reference
+from hookline.importing import NamedObject, NotFoundError
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
 from hookline.rewards import IntegratedRewardConfig
@@ -192,7 +192,7 @@ def _find_checker(config: LessonConfig) -> Checker:
 
 def _from_file(lesson: str, what: str, named: str) -> Any:
     """The object of this name, `file.py:NAME`."""
-    reference = Reference.parse(named, Path.cwd())
+    reference = NamedObject.parse(named, Path.cwd())
     if reference is None or not reference.attribute:
         raise TrainerConfigError(f"lesson {lesson!r}: its {what} {named!r} is not of the form file.py:NAME")
     try:
