@@ -5,6 +5,7 @@
 The wheels go to `dist/`. Each promise about installing is then tried with pip, from that folder, several at a time:
 
 - `hookline-hookspecs` alone brings nothing else
+- `hookline lock --pylock` writes all that a run needs, with a pip that can
 - everything together is found by `hookline plugins`, and brings in no framework
 - each plugin's own tests pass with the test kit, and without torch, jax and mlx
 - a plugin from `hookline new-plugin` installs beside them and passes its own tests
@@ -95,6 +96,18 @@ def try_hookspecs_alone(folder: Path, wheels: dict[str, str]) -> None:
     assert installed == {"hookline-hookspecs"}, f"hookline-hookspecs brings {installed}"
     environment.run("python", "-c", "import hookline_hookspecs; hookline_hookspecs.TrainerState()", cwd=folder)
     print("hookline-hookspecs alone: nothing else")
+
+
+def try_pylock(folder: Path, wheels: dict[str, str]) -> None:
+    environment = Environment(folder / "locked")
+    names = ("hookline-hookspecs", "hookline", "hookline-status")
+    environment.install(*(wheels[name] for name in names), cwd=folder)
+    environment.install("pip>=25.1", cwd=folder, constrained=False)
+    environment.run("hookline", "lock", "--pylock", cwd=folder)
+    packages = tomllib.loads((folder / "pylock.toml").read_text(encoding="utf-8"))["packages"]
+    locked = {package["name"] for package in packages}
+    assert locked >= {*names, "pluggy", "httpcore"}, f"pylock.toml has only {locked}"
+    print(f"hookline lock --pylock: {len(locked)} packages")
 
 
 def try_everything(folder: Path, wheels: dict[str, str], projects: list[str]) -> None:
@@ -222,6 +235,7 @@ def main() -> None:
         ),
         lambda folder: try_environments(folder, others),
         *(partial(try_other_version, wheels=small, version=version) for version in other_versions()),
+        lambda folder: try_pylock(folder, wheels),
         lambda folder: try_hookspecs_alone(folder, wheels),
     ]
     with (

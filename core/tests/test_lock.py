@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,6 +198,21 @@ def test_the_config_of_a_run_has_the_versions_and_hashes(project: Site, tmp_path
     entries = [*config["plugins"].values(), config["packages"]["hookline"], config["packages"]["numpy"]]
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", own["hash"]) for own in entries)
     assert config["packages"]["python"]["version"].startswith("3.")
+
+
+def test_without_pip_there_is_no_pylock_and_it_says_how_to_get_pip(
+    project: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project.folder / "hookline.toml").write_text('load = ["lock_guard.py:LossGuard"]\nallow = ["loss-guard"]\n')
+    assert hookline(capsys, "lock")[0] == 0  # has imported what it needs
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if not (Path(folder) / "pip").is_dir()])
+    code, said = hookline(capsys, "lock", "--pylock")
+    assert code == 1
+    assert " ".join(said.split()).endswith(
+        "hookline: a pylock.toml is written by pip, which is not installed here: python -m ensurepip, then "
+        "python -m pip install --upgrade pip. hookline.lock is written"
+    )
+    assert (project.folder / "hookline.lock").exists()
 
 
 @pytest.mark.skipif(Version(importlib_metadata.version("pip")) >= Version("25.1"), reason="this pip can write one")

@@ -74,7 +74,13 @@ def _write_pylock(path: Path, records: list[PluginRecord]) -> Path:
 
     from hookline.plugin_manager.lock_file import fingerprints_of_packages
 
-    pip = importlib_metadata.version("pip")
+    try:
+        pip = importlib_metadata.version("pip")
+    except importlib_metadata.PackageNotFoundError:
+        raise HooklineError(
+            "a pylock.toml is written by pip, which is not installed here: python -m ensurepip, then "
+            "python -m pip install --upgrade pip. hookline.lock is written"
+        ) from None
     if Version(pip) < Version("25.1"):
         raise HooklineError(
             f"pip {pip} cannot write a pylock.toml, pip 25.1 can: python -m pip install --upgrade pip. "
