@@ -71,6 +71,21 @@ def test_plugins_as_json_tells_all_about_each(site: Site, capsys: pytest.Capture
     }
 
 
+@pytest.mark.parametrize(
+    ("doc", "summary"),
+    [
+        ("Observes a run. Prints nothing.", "Observes a run."),
+        ("Observes a run, e.g. GRPO of\n    a model. Prints nothing.", "Observes a run, e.g. GRPO of a model."),
+        ("Observes a run of version 0.2\n\n    Prints nothing.", "Observes a run of version 0.2"),
+    ],
+)
+def test_what_a_plugin_does_is_the_first_sentence_of_its_docstring(
+    site: Site, capsys: pytest.CaptureFixture[str], doc: str, summary: str
+) -> None:
+    site.install("observer-x", OBSERVER.replace("Observes a run.", doc))
+    assert listed(capsys, site)["observer-x"]["summary"] == summary
+
+
 def test_plugins_has_a_line_for_each_and_the_reasons_below(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.install("observer-x", OBSERVER)
     site.install("broken-x", "import nothing_like_this")

@@ -73,6 +73,12 @@ PLUGINS = {
         from hookline_hookspecs import LossSpike, hookimpl
         class Plugin: ...
     """,
+    "tomorrows-option": """
+        from hookline_hookspecs import hookimpl
+        class Plugin:
+            @hookimpl(retries=2)
+            def on_epoch_end(self, state): ...
+    """,
     "of-yesterday": """
         from hookline_hookspecs import Interval, hookimpl
         class Plugin: ...
@@ -85,7 +91,12 @@ PLUGINS = {
     """,
 }
 """Plugins by name, and the hookspecs that their distributions declare."""
-BUILT_FOR = {"of-tomorrow": ">=9", "tomorrows-import": ">=9,<10", "yesterdays-event": "<9"}
+BUILT_FOR = {
+    "of-tomorrow": ">=9",
+    "tomorrows-import": ">=9,<10",
+    "tomorrows-option": ">=9",
+    "yesterdays-event": "<9",
+}
 
 
 def build_and_install(project: Path, site: Path) -> None:
@@ -139,6 +150,10 @@ def plugins_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], di
         assert rest, "on_mb_end is declared otherwise by now"
         after = rest.partition("\n\n\n")[2]
         training.write_text(kept.replace('    "on_mb_end",\n', "") + after + NEW_EVENT)
+        markers = package / "markers.py"
+        option = "    every: int | None = None,"
+        assert option in markers.read_text()
+        markers.write_text(markers.read_text().replace(option, f"    retries: int = 0,\n{option}"))
         history = package / "history.py"
         removed = (
             'REMOVED: Final[Mapping[str, Removed]] = {\n    "on_mb_end": Removed("0.1", "9.0", "post_training_step"),'
@@ -186,13 +201,19 @@ def test_a_plugin_for_newer_hookspecs_is_told_what_is_missing_and_what_to_upgrad
         f"tomorrows-import is built for hookline-hookspecs<10,>=9, and {now} is installed: "
         "pip install --upgrade hookline-hookspecs",
     )
+    assert found["tomorrows-option"] == (
+        "failed",
+        "cannot be imported: TypeError: hookimpl() got an unexpected keyword argument 'retries'. tomorrows-option is built "
+        f"for hookline-hookspecs>=9, and {now} is installed: pip install --upgrade hookline-hookspecs",
+    )
 
 
 def test_a_plugin_for_older_hookspecs_is_told_what_took_the_place_of_what_is_gone(
     plugins_with: Callable[[str], dict[str, Any]],
 ) -> None:
     assert plugins_with("0.0.9")["of-yesterday"] == ("failed", "cannot be used: Plugin implements no event: mark methods that "
-        "are named after events with @hookimpl")  # its import is there  # fmt: skip
+        "are named after events with @hookimpl. of-yesterday is built for hookline-hookspecs>=0.1, and 0.0.9 is installed: "
+        "pip install --upgrade hookline-hookspecs")  # its import is there  # fmt: skip
     found, now = plugins_with(""), hookline_hookspecs.__version__
     assert found["of-yesterday"] == (
         "failed",
@@ -205,7 +226,8 @@ def test_newer_hookspecs_take_plugins_of_today_but_for_what_they_removed(
     plugins_with: Callable[[str], dict[str, Any]],
 ) -> None:
     found = plugins_with("9.1.0")
-    assert (found["of-today"], found["of-tomorrow"]) == (("active", ""), ("active", ""))
+    for name in ("of-today", "of-tomorrow", "tomorrows-option"):
+        assert found[name] == ("active", ""), name
     assert found["yesterdays-event"] == (
         "failed",
         "cannot be used: plugin 'yesterdays-event' implements 'on_mb_end', which is not an event since 9.0, and "

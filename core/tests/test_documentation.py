@@ -60,6 +60,7 @@ def test_the_directory_has_all_distributions_of_this_repository_as_they_describe
         assert sorted(entry.plugins) == sorted(project.get("entry-points", {}).get("hookline", {}))
         assert ROOT / entry.home == file.parent
         assert (entry.kind == "bridge") == (not entry.plugins)
+        assert ("hookline-plugin" in project.get("keywords", ())) == bool(entry.plugins), "others find plugins by it"
 
 
 def test_the_directory_shows_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:

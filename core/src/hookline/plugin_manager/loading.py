@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,6 @@ from hookline.errors import (
     did_you_mean,
 )
 from hookline.importing import NotFoundError
-from hookline.plugin_manager.compatibility import MissingInHookspecsError
 from hookline.plugin_manager.construction import Blueprint
 from hookline.plugin_manager.discovery import FoundPlugin, ProjectPlugin, find_plugins, is_bridge
 from hookline.plugin_manager.faults import Interruption
@@ -60,8 +60,8 @@ class PluginRecord:
     def fail(self, what: str, error: BaseException) -> None:
         self.state, self.error = "failed", error
         self.reason = f"{what}: {error_message(error) if isinstance(error, HooklineError) else describe_error(error)}"
-        if isinstance(error, MissingInHookspecsError) and self.found.built_for is not None:
-            self.reason += f". {self.found.built_for}"
+        if self.found.built_for is not None:  # it may be the cause, whatever the error says
+            self.reason = f"{self.reason.removesuffix('.')}. {self.found.built_for}"
 
     @contextmanager
     def fails_on_error(self, what: str) -> Iterator[None]:
@@ -232,7 +232,7 @@ class PluginLoader:
     def _import(self, record: PluginRecord) -> None:
         try:
             target = record.found.load()
-            record.summary = (inspect.getdoc(target) or "").partition("\n")[0] or record.summary
+            record.summary = _first_sentence(inspect.getdoc(target) or "") or record.summary
             self._blueprints[record.name] = Blueprint.of(record.name, target)
         except NotFoundError as error:
             if not isinstance(record.found, ProjectPlugin):
@@ -319,6 +319,12 @@ class PluginLoader:
                         else f"not installed{did_you_mean(required, self._names)}"
                     )
                     raise OrderError(None, f"plugin {name!r} requires {required!r}, which is {why}", [name])
+
+
+def _first_sentence(doc: str) -> str:
+    paragraph = " ".join(doc.partition("\n\n")[0].split())
+    end = re.search(r"(?<!\be\.g)(?<!\bi\.e)[.!?](?= [A-Z`])", paragraph)
+    return paragraph[: end.end()] if end else paragraph
 
 
 def _how_to_tell_apart(records: Sequence[PluginRecord]) -> str:
