@@ -14,11 +14,11 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.policies import PolicyError
 from hookline.policies.huggingface import HuggingFaceTokenizer
 from hookline.policies.protocol import Tokenizer
 from hookline.rollout import Lesson, SamplingConfig
 from hookline.rollout.engines import Generated
+from hookline.rollout.errors import LessonError
 from hookline.rollout.runners.text_runner import TextRunner
 from hookline.rollout.text import CharacterTokenizer, Limits, TextProblem
 from hookline.testing.tiny_models import CHAT_TEMPLATE, tiny_tokenizer
@@ -176,7 +176,7 @@ def test_a_template_that_rejects_the_order_of_roles_is_an_error_that_names_them(
     response = [*tokenizer.encode("2"), 1]
     play(tokenizer, [[Turn("user", "1+1?")], [Turn("user", "2+2?")]], [response, response])
     message = r"rejects a conversation with the roles user, assistant, tool: roles must alternate\. Let the environment"
-    with pytest.raises(PolicyError, match=message):
+    with pytest.raises(LessonError, match=message):
         play(tokenizer, [[Turn("user", "1+1?")], [Turn("tool", "2")]], [response, response])
 
 
@@ -184,7 +184,7 @@ def test_a_template_that_leaves_out_responses_is_an_error(folder: Path) -> None:
     silent = "{% for m in messages if m.role != 'assistant' %}<|user|>{{ m.content }}<|end|>{% endfor %}"
     tokenizer = HuggingFaceTokenizer(tiny_tokenizer(folder / "silent", chat_template=silent))
     with pytest.raises(
-        PolicyError, match="leaves out the response in a conversation with the roles user, assistant, us"
+        LessonError, match="leaves out the response in a conversation with the roles user, assistant, us"
     ):
         play(tokenizer, [[Turn("user", "1")], [Turn("user", "2")]], [[5, 1], [5, 1]])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -258,15 +259,32 @@ def test_a_conversation_ends_where_there_is_no_room_for_another_response(context
     assert (episode.reward, episode.metadata["stop_reason"]) == (0.4, "max_tokens")
 
 
-def test_first_messages_without_room_for_a_response_are_an_error() -> None:
+def test_first_messages_without_room_for_a_response_are_an_error_if_all_are_so() -> None:
     worker = worker_for(TextTask([("1" * 13, "1")]), Script(str, 64), limits={"max_tokens": 16, "max_new_tokens": 4})
-    with pytest.raises(LessonError, match=r"lesson 'talk': a prompt has 13 tokens and a response up to 4, but .* 16"):
+    problem = "lesson 'talk': .* began with a prompt of 13 tokens, and a response has up to 4, but .* room for 16"
+    with pytest.raises(LessonError, match=problem):
         worker.rollout()
+
+
+def test_a_message_beyond_the_last_turn_need_not_be_one_that_the_tokenizer_knows() -> None:
+    class Ends(Asks):
+        def converse(self, problem: TextProblem) -> Any:
+            yield "?"
+            yield "over"
+
+    rollout = worker_for(Ends(), Script(lambda text: "1"), limits={"max_turns": 1}).rollout()
+    assert [episode.turns[-1].text for episode in rollout.episodes] == ["over"] * 3
+    assert [episode.metadata["stop_reason"] for episode in rollout.episodes] == ["max_turns"] * 3
+    assert rollout.stats["failed"] == 0
 
 
 @pytest.mark.parametrize(
     ("limits", "message"),
-    [({"max_turns": 0}, "max_turns must be at least 1, got 0"), ({"seconds": 0}, "seconds must be greater than 0")],
+    [
+        ({"max_turns": 0}, "max_turns must be at least 1, got 0"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+        ({"seconds": 0}, "seconds must be greater than 0"),
+    ],
 )
 def test_limits_that_make_no_sense_are_an_error(limits: dict[str, Any], message: str) -> None:
     with pytest.raises(CurriculumError, match=message):
@@ -342,6 +360,11 @@ WANTED = "; it must be a text, or turns with the roles system, user, tool"
         (returns(float("nan")), "at the end: the reward is nan; a reward must be a finite number"),
         (returns(np.ones(2)), "at the end: the reward is array([1., 1.]); a reward must be a finite number"),
         (goes_on, "went on after LimitReached('max_turns')"),
+        (
+            yields("more"),
+            "said what cannot be encoded: TokenizerError: the tokenizer does not know the character 'm' in 'more': "
+            "set the worker config's tokenizer to a CharacterTokenizer whose alphabet has it",
+        ),
     ],
     ids=lambda own: own[:40] if isinstance(own, str) else "",
 )
@@ -389,9 +412,17 @@ def test_an_environment_that_hangs_ends_its_episode_and_holds_up_no_other(begins
         (FileNotFoundError("problems.txt"), "raised FileNotFoundError: problems.txt when it drew a problem"),
         (SystemExit(2), "raised SystemExit: 2 when it drew a problem"),
         ("1+1=", "drew '1+1=', not a TextProblem"),
+        (
+            TextProblem(answer=np.ones(2)),  # type: ignore[arg-type]
+            "drew a problem with the answer array([1., 1.]), which must be a text",
+        ),
+        (
+            TextProblem(metadata=[1]),  # type: ignore[arg-type]
+            "drew a problem with the metadata [1], which must be a dictionary",
+        ),
         (threading.Event(), "gave no answer within 0.3 s when it drew a problem"),
     ],
-    ids=["raises", "exits", "draws nonsense", "hangs"],
+    ids=["raises", "exits", "draws nonsense", "answer", "metadata", "hangs"],
 )
 def test_a_problem_that_cannot_be_drawn_fails_the_episodes_of_its_group(drawn: Any, reason: str) -> None:
     class Empty(Asks):
@@ -417,15 +448,84 @@ def test_a_problem_that_cannot_be_drawn_fails_the_episodes_of_its_group(drawn: A
     assert [episode.group for episode in rollout.episodes] == [0, 0, 1, 1, 2, 2]
 
 
-def test_what_the_tokenizer_does_not_know_is_an_error_and_no_failure_of_one_episode() -> None:
+def test_the_time_limit_is_that_of_each_problem() -> None:
+    class Slow(Asks):
+        def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> TextProblem:
+            time.sleep(0.3)
+            return super().draw(rng)
+
+    worker = worker_for(Slow(), Script(count_up), limits={"seconds": 1.0}, num_environments=5)
+    assert worker.rollout().stats["failed"] == 0
+
+
+def test_after_a_draw_that_takes_too_long_the_environment_is_asked_for_no_further_problem() -> None:
+    goes_on = threading.Event()
+
+    class Stuck(Asks):
+        drawn = 0
+
+        def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> TextProblem:
+            self.drawn += 1
+            if self.drawn == 2:
+                goes_on.wait()
+            return TextProblem(answer="5")
+
+    environment = Stuck()
+    worker = worker_for(environment, Script(count_up), limits={"seconds": 0.3}, num_environments=4)
+    try:
+        rollout = worker.rollout()
+    finally:
+        goes_on.set()
+    reason = "gave no answer within 0.3 s when it drew a problem"
+    assert [episode.metadata.get("failure") for episode in rollout.episodes] == [None, reason, reason, reason]
+    for thread in threading.enumerate():
+        if thread.name == "hookline-environment":
+            thread.join(timeout=500)
+    assert environment.drawn == 2
+    assert worker.rollout().stats["failed"] == 0
+
+
+def test_what_the_tokenizer_does_not_know_is_an_error_if_no_episode_was_ever_without_it() -> None:
     class Odd(Asks):
+        then = "more"
+
         def converse(self, problem: TextProblem) -> Any:
             yield "?"
-            yield "more"
+            yield self.then
             return 1.0
 
-    with pytest.raises(ValueError, match="does not know the character 'm' in 'more'"):
+    problem = "lesson 'talk': the policy can read no episode; .* does not know the character 'm' in 'more'"
+    with pytest.raises(LessonError, match=problem):
         worker_for(Odd(), Script(lambda text: "1")).rollout()
+    environment = Odd()
+    environment.then = ">"
+    worker = worker_for(environment, Script(lambda text: "1"))
+    assert worker.rollout().stats["failed"] == 0
+    environment.then = "more"
+    assert worker.rollout().stats["failed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [
+        ("1" * 70, "began with a prompt of 70 tokens, and a response has up to 4, but a conversation has room for 64"),
+        ("", "began with a prompt that has no tokens"),
+    ],
+)
+def test_a_prompt_that_the_policy_cannot_read_ends_its_episode_and_no_other(prompt: str, reason: str) -> None:
+    class Varies(Asks):
+        prompts = iter(["?", prompt, "?"])
+
+        def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> TextProblem:
+            return TextProblem(next(self.prompts))
+
+        def converse(self, problem: TextProblem) -> Any:
+            yield problem.prompt
+            return 1.0
+
+    rollout = worker_for(Varies(), Script(lambda text: "1")).rollout()
+    assert [episode.reward for episode in rollout.episodes] == [1.0, None, 1.0]
+    assert rollout.episodes[1].metadata["failure"].startswith(reason)
 
 
 # -- environments that take their time --------------------------------------------------------------------------------
@@ -444,8 +544,8 @@ def test_the_others_go_on_while_one_environment_takes_its_time() -> None:
         def converse(self, problem: TextProblem) -> Any:
             yield "?"
             if problem.metadata["number"] == 1:
-                assert ended.acquire(timeout=60)
-                assert ended.acquire(timeout=60)
+                assert ended.acquire(timeout=500)
+                assert ended.acquire(timeout=500)
             yield ">"
             yield ">"
             ended.release()
@@ -463,7 +563,7 @@ def test_as_many_environments_answer_at_the_same_time_as_there_are() -> None:
     class Together(Asks):
         def converse(self, problem: TextProblem) -> Any:
             yield "?"
-            everyone.wait(timeout=60)
+            everyone.wait(timeout=500)
             return 1.0
 
     rollout = worker_for(Together(), Script(lambda text: "1"), num_environments=12).rollout()
@@ -474,7 +574,7 @@ def test_threads_end_with_the_rollout() -> None:
     worker_for(Asks(), Script(count_up)).rollout()
     for thread in threading.enumerate():
         if thread.name == "hookline-environment":
-            thread.join(timeout=60)
+            thread.join(timeout=500)
     assert not [thread for thread in threading.enumerate() if thread.name == "hookline-environment"]
 
 

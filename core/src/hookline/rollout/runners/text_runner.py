@@ -11,6 +11,8 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -23,7 +25,7 @@ from hookline.rollout.curriculum import Lesson
 from hookline.rollout.engines.engine import RolloutEngine
 from hookline.rollout.environments.outcomes import attributed
 from hookline.rollout.errors import LessonError
-from hookline.rollout.text.answers import Answers
+from hookline.rollout.text.answers import Answer, Answers, NoAnswerError
 from hookline.rollout.text.environment import Limits, TextEnvironment, TextProblem
 from hookline.rollout.text.open_episode import Announce, Failure, OpenEpisode, Response, Setting
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
@@ -35,7 +37,7 @@ logger = logging.getLogger("hookline.rollout")
 
 
 class TextRunner:
-    """Plays one text lesson. It has no state between rollouts.
+    """Plays one text lesson. Its rollouts do not depend on each other.
 
     :param prompts: the number of problems in a rollout.
     :param announce: tells plugins of each turn of a rollout.
@@ -60,6 +62,8 @@ class TextRunner:
         self._sampling = sampling
         self._announce = announce
         self._has_warned = False
+        self._has_read = False
+        """Whether the policy could read all that the environment said, in any episode so far."""
 
     def default_policy(self) -> TransformerPolicy:
         return TransformerPolicy(vocabulary=self._tokenizer.size)
@@ -98,17 +102,15 @@ class TextRunner:
     ) -> list[Episode]:
         """Play `samples_per_prompt` conversations about each of `count` problems."""
         problem_key, sample_key = jax.random.split(key)
-        context = min(engine.context, self._limits.max_tokens or engine.context)
+        context = engine.context if self._limits.max_tokens is None else min(engine.context, self._limits.max_tokens)
         setting = Setting(self._environment, self._limits, self._tokenizer, context, announce)
         playing = [
             OpenEpisode(setting, problem, group)
             for group, problem in enumerate(self._draw(problem_key, count, held_out))
             for _ in range(sampling.samples_per_prompt)
         ]
-        try:
-            self._converse(engine, playing, sampling, sample_key)
-        except LessonError as error:
-            raise LessonError(f"lesson {self._lesson.lesson_id!r}: {error}") from error
+        self._converse(engine, playing, sampling, sample_key)
+        self._check_readable(playing)
         episodes = [own.closed(sampling.temperature or 1.0, engine.version) for own in playing]
         self._warn_of_failures(episodes)
         return episodes
@@ -116,23 +118,11 @@ class TextRunner:
     def _draw(self, key: jax.Array, count: int, held_out: bool) -> list[TextProblem | Failure]:
         """Draw problems. In the place of one that could not be drawn is the reason."""
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-        drawn: list[TextProblem | Failure] = []
-
-        def draw() -> None:
-            while len(drawn) < count:
-                try:
-                    problem = self._environment.draw(rng, held_out=held_out)
-                except BaseException as error:  # also SystemExit, as from a conversation
-                    drawn.append(Failure(f"raised {describe_error(error)} when it drew a problem"))
-                else:
-                    is_problem = isinstance(problem, TextProblem)
-                    drawn.append(problem if is_problem else Failure(f"drew {shortened(problem)}, not a TextProblem"))
-
-        answers = Answers[None](self._limits.seconds)
-        answers.ask(None, draw)
-        ((_, answer),) = answers.collect()
-        found = list(drawn)
-        return [*found, *[Failure(f"{answer.error} when it drew a problem")] * (count - len(found))]
+        # One after the other, because they share the rng.
+        answers = Answers[int](self._limits.seconds, in_order=True)
+        for number in range(count):
+            answers.ask(number, partial(self._environment.draw, rng, held_out=held_out))
+        return [_drawn(answer) for _, answer in sorted(answers.collect(), key=itemgetter(0))]
 
     def _converse(
         self, engine: RolloutEngine, playing: Sequence[OpenEpisode], sampling: SamplingConfig, key: jax.Array
@@ -175,6 +165,16 @@ class TextRunner:
             tokens, logprobs = generated.tokens[row, :size], generated.logprobs[row, :size]
             episode.respond(Response(tokens, logprobs, log_mass, engine.version))
 
+    def _check_readable(self, played: Sequence[OpenEpisode]) -> None:
+        """Raise an error if no episode can be read from the beginning on: then the config is wrong."""
+        self._has_read = self._has_read or any(own.tokens and own.unreadable is None for own in played)
+        unreadable = [own.unreadable for own in played if own.unreadable is not None]
+        if unreadable and len(unreadable) == len(played) and not self._has_read:
+            raise LessonError(
+                f"lesson {self._lesson.lesson_id!r}: the policy can read no episode; in the first, the environment "
+                f"{unreadable[0]}"
+            )
+
     def _warn_of_failures(self, episodes: Sequence[Episode]) -> None:
         failures = [episode.metadata["failure"] for episode in episodes if "failure" in episode.metadata]
         if failures and not self._has_warned:
@@ -199,6 +199,21 @@ class TextRunner:
         if close is not None:
             with attributed(f"lesson {self._lesson.lesson_id!r}, closing its environment"):
                 close()
+
+
+def _drawn(answer: Answer) -> TextProblem | Failure:
+    problem = answer.value
+    if isinstance(answer.error, NoAnswerError):
+        return Failure(f"{answer.error} when it drew a problem")
+    if answer.error is not None:
+        return Failure(f"raised {describe_error(answer.error)} when it drew a problem")
+    if not isinstance(problem, TextProblem):
+        return Failure(f"drew {shortened(problem)}, not a TextProblem")
+    if not isinstance(problem.answer, str | None):
+        return Failure(f"drew a problem with the answer {shortened(problem.answer)}, which must be a text")
+    if not isinstance(problem.metadata, Mapping | None):
+        return Failure(f"drew a problem with the metadata {shortened(problem.metadata)}, which must be a dictionary")
+    return problem
 
 
 def _ask(answers: Answers[OpenEpisode], playing: Sequence[OpenEpisode]) -> bool:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -46,10 +47,12 @@ class Answers(Generic[Asked]):
     """The questions of one rollout, and the threads that answer them.
 
     :param seconds: the time limit of each question, from when a thread begins to answer it.
+    :param in_order: answer one question after the other. When one takes too long, those after it are given up too.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, in_order: bool = False) -> None:
         self._seconds = seconds
+        self._in_order = in_order
         self._waiting: deque[_Question[Asked]] = deque()
         self._answered: deque[tuple[_Question[Asked], Answer]] = deque()
         self._some_answered = threading.Event()
@@ -92,23 +95,31 @@ class Answers(Generic[Asked]):
         """Start up to `count` threads. Returns how many to start if questions still wait."""
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         answering = sum(not thread.hangs for thread in self._threads)
-        for _ in range(min(count, MOST_THREADS - answering)):
+        most = 1 if self._in_order else MOST_THREADS
+        for _ in range(min(count, most - answering)):
             thread = _Thread(self._waiting, self._answered, self._some_answered)
             self._threads.append(thread)
             thread.start()
         return 2 * count
 
     def _overdue(self) -> list[tuple[Asked, Answer]]:
-        """The questions whose time is over."""
-        found = []
+        """The questions whose time is over, and if they have an order, those that wait for them."""
+        found: list[tuple[Asked, Answer]] = []
         for thread in self._threads:
             question = thread.current
             if question is None or question.is_overdue or time.monotonic() - question.since <= self._seconds:
                 continue
             question.is_overdue = True
-            self.open -= 1
-            found.append((question.asked, Answer(error=NoAnswerError(f"gave no answer within {self._seconds:g} s"))))
+            found.append((question.asked, self._no_answer()))
+        if found and self._in_order:
+            with suppress(IndexError):  # until none waits
+                while True:
+                    found.append((self._waiting.popleft().asked, self._no_answer()))
+        self.open -= len(found)
         return found
+
+    def _no_answer(self) -> Answer:
+        return Answer(error=NoAnswerError(f"gave no answer within {self._seconds:g} s"))
 
 
 class _Thread(threading.Thread):

@@ -14,20 +14,21 @@ the reward.
             number = int(problem.answer)
             response = yield "A number from 1 to 99. Which?"
             while response != problem.answer:
-                guess = int(response) if response.isdigit() else 0
+                guess = int(response) if response.isdecimal() else 0
                 response = yield "more" if guess < number else "less"
             return 1.0
 
 A string is one message of the user. A list of turns has other roles: `[Turn("system", ...), Turn("user", ...)]`, or
-`[Turn("tool", result)]` for the result of a tool. `return None` says that the conversation cannot be scored: it is not
-trained on.
+`[Turn("tool", result)]` for the result of a tool. `return None` says that the conversation cannot be scored: then it is
+trained on only if a reward processor has other rewards for it.
 
 - Several conversations about one problem are a group of GRPO. They run at the same time in different threads. What
   they share needs a lock. Randomness in a conversation comes from a seed in the problem, so that a run can be repeated.
 - When a limit ends the conversation, `LimitReached` is raised at the `yield`. Catch it to return a reward for what was
   achieved. Otherwise the reward is 0.
-- When the conversation raises anything else, does not answer in time or yields something else than messages, the
-  episode ends as a failure, which is counted in `rollout/failed` and not trained on. The run goes on.
+- When the conversation raises anything else, does not answer in time, or yields something else than messages that the
+  policy can read, the episode ends as a failure, which is counted in `rollout/failed` and not trained on. The run goes
+  on.
 - A `finally` runs when the conversation ends in any other way, such as by a plugin.
 - A method `close()`, if there is one, is called at the end of the run.
 """
@@ -70,15 +71,16 @@ class Limits:
     """Tokens of the whole conversation. None for the context of the policy. A conversation ends when there is no room
     for `max_new_tokens` more."""
     seconds: float = 60.0
-    """For each answer of the environment, and for drawing a problem."""
+    """For each answer of the environment, and for drawing each problem."""
     patience: float = 1.0
     """Seconds after which the policy responds to those conversations that are answered. The others join when they are
     answered. While all answers come within this time, a run can be repeated bit for bit."""
 
     def __post_init__(self) -> None:
-        for name in ("max_turns", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise CurriculumError(f"limits: {name} must be at least 1, got {getattr(self, name)!r}")
+        for name in ("max_turns", "max_new_tokens", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise CurriculumError(f"limits: {name} must be at least 1, got {value!r}")
         for name in ("seconds", "patience"):
             if getattr(self, name) <= 0:
                 raise CurriculumError(f"limits: {name} must be greater than 0, got {getattr(self, name)!r}")

@@ -29,7 +29,7 @@ __all__ = ["Announce", "Failure", "OpenEpisode", "Response", "Setting"]
 ROLES: Final = ("system", "user", "tool")
 """The roles of an environment's messages."""
 
-FINDINGS: Final = ("stop_reason", "failure")
+ENDING_KEYS: Final = ("stop_reason", "failure")
 """Keys of an episode's metadata that say how it ended, and are not the problem's."""
 
 Announce = Callable[[Episode, Turn], None]
@@ -83,7 +83,7 @@ class OpenEpisode:
     def __init__(self, setting: Setting, drawn: TextProblem | Failure, group: int) -> None:
         self._setting = setting
         problem = drawn if isinstance(drawn, TextProblem) else TextProblem()
-        own = {name: value for name, value in (problem.metadata or {}).items() if name not in FINDINGS}
+        own = {name: value for name, value in (problem.metadata or {}).items() if name not in ENDING_KEYS}
         self.episode = Episode(group=group, reference=problem.answer or None, metadata=own)
         self.tokens: list[int] = []
         self._parts: list[tuple[int, Response | None]] = []
@@ -91,6 +91,8 @@ class OpenEpisode:
         self.responses = 0
         self.question: Callable[[], Any] | None = partial(self._begin, problem)
         self.is_ready = False
+        self.unreadable: str | None = None
+        """Why the policy cannot read what the environment said."""
         self._is_over = False
         self._limit: str | None = None
         self._conversation: Conversation | None = None
@@ -146,17 +148,14 @@ class OpenEpisode:
 
     def _read(self, messages: Sequence[Turn]) -> None:
         """Add messages for the policy to read. Beyond a limit it does not, and the messages have no tokens."""
-        limits, tokens = self._setting.limits, self._encode(messages)
-        if self.responses == limits.max_turns:
-            self._limit = "max_turns"
-        elif len(self.tokens) + len(tokens) + limits.max_new_tokens > self._setting.context:
-            if not self.responses:
-                raise LessonError(
-                    f"a prompt has {len(tokens)} tokens and a response up to {limits.max_new_tokens}, but a "
-                    f"conversation has room for {self._setting.context}, by the policy's context or max_tokens"
-                )
-            self._limit = "max_tokens"
-        self._add(messages, [] if self._limit else tokens)
+        try:
+            tokens = self._tokens_of(messages)
+        except LessonError as error:
+            self.unreadable = str(error)
+            self.question = self._close
+            self._fail(self.unreadable)
+            return
+        self._add(messages, tokens)
         if self._is_stopped():
             self.question = self._close
         elif self._limit is None:
@@ -164,6 +163,28 @@ class OpenEpisode:
         else:
             self.episode.metadata["stop_reason"] = self._limit
             self.question = partial(self._say_limit, self._limit)
+
+    def _tokens_of(self, messages: Sequence[Turn]) -> list[int]:
+        """The tokens of messages; none beyond a limit. Raises an error if the policy cannot read them."""
+        limits, room = self._setting.limits, self._setting.context
+        if self.responses == limits.max_turns:
+            self._limit = "max_turns"
+            return []
+        try:
+            tokens = self._encode(messages)
+        except Exception as error:  # of any tokenizer or chat template
+            raise LessonError(f"said what cannot be encoded: {describe_error(error)}") from error
+        if not self.tokens and not tokens:
+            raise LessonError("began with a prompt that has no tokens")
+        if len(self.tokens) + len(tokens) + limits.max_new_tokens <= room:
+            return tokens
+        if not self.responses:
+            raise LessonError(
+                f"began with a prompt of {len(tokens)} tokens, and a response has up to {limits.max_new_tokens}, but a "
+                f"conversation has room for {room}, by the policy's context or max_tokens"
+            )
+        self._limit = "max_tokens"
+        return []
 
     def _encode(self, messages: Sequence[Turn]) -> list[int]:
         tokenizer, begun = self._setting.tokenizer, self._setting.begun
