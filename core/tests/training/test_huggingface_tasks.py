@@ -121,7 +121,7 @@ def test_grpo_plays_lessons_of_all_kinds_after_a_warm_start(folder: Path) -> Non
 def test_a_lesson_has_an_environment_of_a_file_with_options_and_limits(folder: Path) -> None:
     lessons = (
         'lessons = [{environment = "twice.py:Twice", options = {word = "Prompt"}}, '
-        '{name = "once", environment = "twice.py:ready", max_turns = 1, max_new_tokens = 2, seconds = 9}]'
+        '{name = "once", environment = "twice.py:ready", max_turns = 1, max_new_tokens = 2, seconds = 9, patience = 2}]'
     )
     text = f'task = "grpo"\npolicy = "model"\n{lessons}\n{SMALL}rollouts_per_epoch = 4\n'
     trainer = train(folder, text, run_dir=folder / "run")
@@ -136,7 +136,8 @@ def test_a_lesson_has_an_environment_of_a_file_with_options_and_limits(folder: P
     rebuilt = rebuild_trainer(folder / "run", PluginManager())
     assert rebuilt.worker is not None
     assert list(rebuilt.worker.curriculum.lessons) == ["twice.py:Twice", "once"]
-    assert rebuilt.worker.curriculum.lessons["once"].limits == {"max_turns": 1, "max_new_tokens": 2, "seconds": 9.0}
+    limits = {"max_turns": 1, "max_new_tokens": 2, "seconds": 9.0, "patience": 2.0}
+    assert rebuilt.worker.curriculum.lessons["once"].limits == limits
 
 
 def test_a_lesson_names_a_plugins_family_and_its_options(folder: Path) -> None:
@@ -181,10 +182,14 @@ def test_a_run_of_grpo_is_rebuilt_from_its_folder(folder: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('task = "sft"', "task 'sft' needs a policy: set policy = \"FOLDER\""),
+        (
+            'task = "sft"',
+            "policy: task 'sft' needs a policy: set policy = \"FOLDER\"(.|\n)*dataset: task 'sft' needs a dataset",
+        ),
         ('task = "sft"\npolicy = "model"', "task 'sft' needs a dataset: set dataset = \"examples.jsonl\""),
         ('task = "sft"\npolicy = "model"\ndataset = "none.jsonl"', r"none.jsonl cannot be read: No such file"),
         ('task = "grpo"\npolicy = "model"', "task 'grpo' needs lessons"),
+        ('task = "grpo"', "has 2 faults:(.|\n)*task 'grpo' needs a policy(.|\n)*task 'grpo' needs lessons"),
         ('task = "grpo"\npolicy = "model"\nlessons = ["adition-1"]', r"did you mean 'addition-1'\?"),
         ('task = "grpo"\npolicy = "model"\nlessons = ["mazes:3"]', "there is no environment 'mazes:3'; known are"),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,11 +13,13 @@ from hookline.errors import did_you_mean
 from hookline.importing import NamedObject, NotFoundError
 from hookline.plugin_manager.manager import PluginManager
 from hookline.plugin_manager.registry import collect_registered
+from hookline.policies import HuggingFacePolicy
 from hookline.rewards import IntegratedRewardConfig
 from hookline.rollout import CurriculumConfig, Lesson
 from hookline.rollout.text import (
     ARITHMETIC_LEVELS,
     Checker,
+    Limits,
     TextEnvironment,
     TextTask,
     arithmetic_lessons,
@@ -25,7 +27,7 @@ from hookline.rollout.text import (
 )
 from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
 from hookline.training.errors import DatasetError, TrainerConfigError
-from hookline.training.tasks.sft import huggingface_policy
+from hookline.training.tasks.sft import POLICY, check_required
 from hookline.training.tasks.task import Task
 from hookline.training.text_examples import read_examples, read_problems, split
 from hookline.training.trainer import Trainer
@@ -76,7 +78,10 @@ class LessonConfig:
     max_tokens: int | None = None
     """Tokens of a conversation. None for the environment's own limit, or the policy's context."""
     seconds: float | None = None
-    """For each answer of the environment. None for the environment's own limit."""
+    """For each answer of the environment, and for drawing each problem. None for the environment's own limit."""
+    patience: float | None = None
+    """Seconds after which a round goes on without the environments that have not answered. None for the environment's
+    own limit."""
     success_above: float = 0.0
     """A response is a success when its reward is greater than this."""
     dependencies: dict[str, float] = field(default_factory=dict)
@@ -107,11 +112,10 @@ class GRPOTaskConfig(TrainerConfig):
 
 def _build(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     assert isinstance(config, GRPOTaskConfig)
-    policy = huggingface_policy("grpo", config)
-    if not config.lessons:
-        raise TrainerConfigError(
-            "task 'grpo' needs lessons: set lessons = [\"addition-2\"], or a table with name and dataset for each"
-        )
+    lessons = 'lessons: set lessons = ["addition-2"], or a table with name and dataset for each'
+    check_required("grpo", config, {"policy": POLICY, "lessons": lessons})
+    assert config.policy is not None
+    policy = HuggingFacePolicy(config.policy, config.lora)
     environments = collect_registered(plugins, "register_environments", "an environment")
     warm_start = None
     if config.warm_start is not None:
@@ -135,7 +139,7 @@ def _build(config: TrainerConfig, plugins: PluginManager) -> Trainer:
 
 
 def _lesson(config: LessonConfig, environments: Mapping[str, Any]) -> Lesson:
-    limits = {name: getattr(config, name) for name in ("max_new_tokens", "max_turns", "max_tokens", "seconds")}
+    limits = {own.name: getattr(config, own.name) for own in fields(Limits)}
     name = config.environment or config.name
     environment: Any = name
     options = dict(config.options)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from hookline.errors import ConfigError, ConfigFault
 from hookline.plugin_manager.manager import PluginManager
 from hookline.policies import HuggingFacePolicy
 from hookline.training.config import TrainerConfig
-from hookline.training.errors import TrainerConfigError
 from hookline.training.tasks.task import Task
 from hookline.training.text_examples import read_examples, split
 from hookline.training.trainer import Trainer
 
-__all__ = ["SFTConfig", "huggingface_policy", "sft"]
+__all__ = ["POLICY", "SFTConfig", "check_required", "sft"]
+
+POLICY: Final = 'a policy: set policy = "FOLDER", the folder or hub name of a Hugging Face model'
+"""What tasks need that train a Hugging Face policy, for `check_required`."""
 
 
 @dataclass
@@ -30,20 +35,23 @@ class SFTConfig(TrainerConfig):
     """Cut longer examples to this many tokens. None for no limit."""
 
 
-def huggingface_policy(task: str, config: TrainerConfig) -> HuggingFacePolicy:
-    """The policy that a config names."""
-    if config.policy is None:
-        raise TrainerConfigError(
-            f'task {task!r} needs a policy: set policy = "FOLDER", the folder or hub name of a Hugging Face model'
-        )
-    return HuggingFacePolicy(config.policy, config.lora)
+def check_required(task: str, config: TrainerConfig, required: Mapping[str, str]) -> None:
+    """Raise one error for all keys that a config has to set and does not.
+
+    :param required: what the task needs by the name of the key, for the message.
+    """
+    missing = {key: what for key, what in required.items() if not vars(config)[key]}
+    faults = [ConfigFault(key, f"task {task!r} needs {what}") for key, what in missing.items()]
+    if faults:
+        raise ConfigError(faults)
 
 
 def _build(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     assert isinstance(config, SFTConfig)
-    policy = huggingface_policy("sft", config)
-    if config.dataset is None:
-        raise TrainerConfigError("task 'sft' needs a dataset: set dataset = \"examples.jsonl\"")
+    check_required("sft", config, {"policy": POLICY, "dataset": 'a dataset: set dataset = "examples.jsonl"'})
+    assert config.policy is not None
+    assert config.dataset is not None
+    policy = HuggingFacePolicy(config.policy, config.lora)
     tokenizer = policy.tokenizer()
     examples = read_examples(config.dataset, tokenizer, config.max_length)
     held_out = []
