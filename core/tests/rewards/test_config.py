@@ -37,6 +37,7 @@ def test_all_faults_are_reported_at_once() -> None:
         ({"reward_model_range": 3}, "RewardConfig.reward_model_range: must be two numbers, got 3"),
         ({"reward_model_range": (0, "1")}, "RewardConfig.reward_model_range: must be a finite number, got '1'"),
         ({"reward_model_range": (1, 1)}, r"reward_model_range: must be two numbers in rising order, got \(1, 1\)"),
+        ({"lesson_range": (1, -1)}, r"lesson_range: must be two numbers in rising order, got \(1, -1\)"),
         ({"mlx_device": "tpu"}, "RewardConfig.mlx_device: must be 'gpu', 'cpu' or None, got 'tpu'"),
         ({"mlx_memory_limit": 0}, "RewardConfig.mlx_memory_limit: must be a whole number of at least 1, got 0"),
         ({"external_rm_url": "ftp://host/x"}, "external_rm_url: must be an http or https URL with a host"),

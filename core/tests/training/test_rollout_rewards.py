@@ -90,6 +90,36 @@ def test_an_episode_whose_environment_failed_is_left_out_whatever_other_rewards_
     assert not system.process_rollout(played).any()
 
 
+def beyond() -> Rollout:
+    episodes = [Episode("3+4=", "7", reward=reward) for reward in (1.5, -0.25, -1.0, None, 0.5)]
+    return Rollout("games", arrays={"rewards": np.zeros(5, np.float32)}, episodes=episodes)
+
+
+def test_a_lessons_rewards_outside_of_0_to_1_are_mapped_by_their_range_and_clipped() -> None:
+    config = IntegratedRewardConfig(
+        replace(LESSON_ONLY, lesson_range=(-1.0, 1.0)), enable_verification=False, min_reward_threshold=0.0
+    )
+    played = beyond()
+    create_integrated_reward_system(config, PluginManager()).process_rollout(played)
+    np.testing.assert_allclose(played.arrays["rewards"], [1.0, 0.375, 0.0, np.nan, 0.75], rtol=1e-6)
+
+
+def test_without_their_range_they_are_an_error_that_names_the_option_or_do_not_apply(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = IntegratedRewardConfig(LESSON_ONLY, enable_verification=False, min_reward_threshold=0.0)
+    problem = (
+        "the reward of an episode of lesson 'games': the score must be in 0..1, got 1.5; set RewardConfig.lesson_range"
+    )
+    with pytest.raises(RewardError, match=problem):
+        create_integrated_reward_system(config, PluginManager()).process_rollout(beyond())
+    lenient = replace(config, reward_config=replace(LESSON_ONLY, on_failure="not_applicable"))
+    played = beyond()
+    create_integrated_reward_system(lenient, PluginManager()).process_rollout(played)
+    np.testing.assert_allclose(played.arrays["rewards"], [np.nan, np.nan, np.nan, np.nan, 0.5], rtol=1e-6)
+    assert f"{problem} to the lesson's rewards that become 0 and 1; 3 episodes get no reward from it" in caplog.text
+
+
 def test_a_plugin_cannot_give_a_reward_by_the_lessons_name(hookline_manager: PluginManager) -> None:
     class Other:
         @hookimpl

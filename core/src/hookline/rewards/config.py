@@ -71,13 +71,16 @@ class RewardConfig:
     mlx_device: Literal["gpu", "cpu"] | None = None
     """Where MLX runs these models. None for MLX's GPU; where it has none, NumPy takes those of the Llama family."""
     mlx_memory_limit: int | None = None
-    """Bytes that MLX may use while these models score; None for MLX's default. Larger batches are split."""
+    """Bytes that MLX may use while these models score; None for MLX's default. Larger batches are split. NumPy does
+    not heed it."""
 
+    lesson_range: tuple[float, float] | None = None
+    """The rewards of lessons that become 0 and 1, linearly and clipped. None takes them as they are, in 0..1."""
     custom_weights: Mapping[str, float] = field(default_factory=dict)
     """Weights of custom rewards by name. The default is 1."""
     on_failure: OnFailure = "raise"
-    """What to do when a plugin, reward function, external reward model or verifier fails: raise an error, or leave it
-    out of the weighting of these episodes."""
+    """What to do when a plugin, reward function, external reward model or verifier fails, or a lesson's reward is out
+    of range: raise an error, or leave it out of the weighting of these episodes."""
 
     def __post_init__(self) -> None:
         _fill_in_ellipses(self)
@@ -94,8 +97,9 @@ class RewardConfig:
             folder = getattr(self, name)
             if folder is not None and (not isinstance(folder, (str, Path)) or not str(folder)):
                 faults.add(name, f"must be a model's folder, got {folder!r}")
-        if self.reward_model_range is not None:
-            faults.add("reward_model_range", _range_problem(self.reward_model_range))
+        for name in ("reward_model_range", "lesson_range"):
+            if getattr(self, name) is not None:
+                faults.add(name, _range_problem(getattr(self, name)))
         if self.mlx_device not in (None, "gpu", "cpu"):
             faults.add("mlx_device", f"must be 'gpu', 'cpu' or None, got {self.mlx_device!r}")
         if self.mlx_memory_limit is not None:

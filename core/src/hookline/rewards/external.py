@@ -28,6 +28,7 @@ __all__ = [
     "RewardFunction",
     "all_scores",
     "check_weights",
+    "lesson_scores",
     "score_column",
 ]
 
@@ -104,6 +105,24 @@ def _score_problem(value: Any) -> str | None:
     if math.isnan(number):
         return "the score is NaN"
     return None if 0.0 <= number <= 1.0 else f"the score must be in 0..1, got {number!r}"
+
+
+def lesson_scores(lesson_id: str | None, rewards: Sequence[float | None], config: RewardConfig) -> list[float | None]:
+    """The rewards of a lesson's episodes as scores in 0..1, by `RewardConfig.lesson_range`."""
+    if config.lesson_range is not None:
+        low, high = config.lesson_range
+        return [None if own is None else min(max((own - low) / (high - low), 0.0), 1.0) for own in rewards]
+    problems = [_score_problem(own) for own in rewards]
+    first = next(filter(None, problems), None)
+    if first is not None:
+        message = (
+            f"the reward of an episode of lesson {lesson_id!r}: {first}; set RewardConfig.lesson_range to the lesson's "
+            "rewards that become 0 and 1"
+        )
+        if config.on_failure == "raise":
+            raise RewardError(message)
+        logger.warning("%s; %d episodes get no reward from it", message, sum(map(bool, problems)))
+    return [None if problem else own for own, problem in zip(rewards, problems, strict=True)]
 
 
 def check_weights(weights: Mapping[str, float], rewards: Mapping[str, Column]) -> None:

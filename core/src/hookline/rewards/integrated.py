@@ -13,7 +13,7 @@ import numpy as np
 
 from hookline.plugin_manager.manager import PluginManager
 from hookline.rewards.config import IntegratedRewardConfig
-from hookline.rewards.external import RewardFunction
+from hookline.rewards.external import RewardFunction, lesson_scores
 from hookline.rewards.features import Column, Flags
 from hookline.rewards.pipeline import VerifierPipeline, load_verifiers
 from hookline.rewards.processor import RolloutRewardProcessor, Scores, as_records, episodes_of
@@ -85,7 +85,8 @@ class IntegratedRewardSystem:
         """
         complete = np.array(["failure" not in episode.metadata for episode in rollout.episodes], bool)
         episodes = list(compress(rollout.episodes, complete))
-        _, quality = self._process(episodes, {"lesson": [episode.reward for episode in episodes]})
+        scores = lesson_scores(rollout.lesson_id, [own.reward for own in episodes], self.config.reward_config)
+        _, quality = self._process(episodes, {"lesson": scores})
         accepted, rewards = np.zeros(len(complete), bool), np.full(len(complete), np.nan, np.float32)
         accepted[complete] = quality.accepted
         rewards[complete] = np.where(quality.accepted, quality.rewards, np.nan)
