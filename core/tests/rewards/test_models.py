@@ -18,9 +18,7 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("mlx_lm", reason='pip install "hookline[mlx-lm]"')
 
-import mlx.core as mx
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -31,7 +29,6 @@ from hookline.rewards import (
     RewardConfig,
     RewardError,
     RolloutRewardProcessor,
-    models_mlx,
     models_numpy,
 )
 from hookline.rewards import models as reward_models
@@ -39,6 +36,13 @@ from hookline.rewards.models import PerplexityModel, RewardModel
 from hookline.testing import EventRecorder
 from hookline.testing.tiny_models import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
 from hookline_hookspecs import Episode, Rollout, Turn
+
+try:
+    import mlx.core as mx
+
+    from hookline.rewards import models_mlx
+except ImportError:
+    mx = models_mlx = None  # type: ignore[assignment]
 
 NOTHING_ELSE: dict[str, Any] = dict.fromkeys(
     ("length_weight", "keyword_weight", "perplexity_weight", "accuracy_weight"), 0.0
@@ -50,10 +54,16 @@ EPISODES = [
 ]
 
 
-HAS_GPU = mx.is_available(mx.gpu)
+HAS_GPU = mx is not None and mx.is_available(mx.gpu)
+needs_mlx = pytest.mark.skipif(models_mlx is None, reason='pip install "hookline[mlx-lm]"')
 
 
-@pytest.fixture(params=[pytest.param(None, id="mlx on a gpu" if HAS_GPU else "numpy"), pytest.param("cpu", id="mlx")])
+@pytest.fixture(
+    params=[
+        pytest.param(None, id="mlx on a gpu" if HAS_GPU else "numpy"),
+        pytest.param("cpu", id="mlx", marks=needs_mlx),
+    ]
+)
 def device(request: pytest.FixtureRequest) -> Any:
     """The option `mlx_device`. Without it, NumPy scores where MLX has no GPU."""
     return request.param
@@ -106,7 +116,14 @@ def torch_logprob(path: str, messages: list[dict[str, str]], response: str) -> f
 
 
 @pytest.mark.parametrize(
-    ("family", "chat"), [("llama", False), ("qwen2", True), ("qwen3", False), ("qwen3", True), ("granite", False)]
+    ("family", "chat"),
+    [
+        ("llama", False),
+        ("qwen2", True),
+        ("qwen3", False),
+        ("qwen3", True),
+        pytest.param("granite", False, marks=needs_mlx),
+    ],
 )
 def test_perplexity_is_that_of_transformers(family: str, chat: bool, device: Any, folder: Callable[..., str]) -> None:
     # Granite scales its logits: a model that is more than a backbone and an output layer.
@@ -339,8 +356,8 @@ def test_a_library_that_fails_is_an_error_or_does_not_apply(
         raise kind("[malloc] Unable to allocate 10 bytes.")
 
     path = folder("qwen3")
-    monkeypatch.setattr(models_mlx.Perplexity, "run", exhausted)
-    monkeypatch.setattr(models_numpy.Perplexity, "run", exhausted)
+    for library in filter(None, (models_mlx, models_numpy)):
+        monkeypatch.setattr(library.Perplexity, "run", exhausted)
     with pytest.raises(
         RewardError, match=rf"RewardConfig.perplexity_model failed on 11 episodes: {kind.__name__}: \[malloc\]"
     ):
@@ -390,15 +407,24 @@ def test_a_folder_that_holds_no_such_model_is_an_error_that_says_why(
         ("perplexity_model", str(tmp_path)): "has no config.json, so it holds no model",
         ("perplexity_model", without(causal, tmp_path / "mute", "tokenizer")): "the folder has no tokenizer: save it",
         ("perplexity_model", without(causal, tmp_path / "empty", "model")): "cannot be loaded: .*No safetensors found",
-        ("perplexity_model", unknown): "cannot be loaded: .*abacus",
         ("reward_model", causal): "it has no score.weight, as a sequence classifier of transformers has",
         ("reward_model", folder("llama", labels=2)): "it has 2 labels, and a reward model has one",
     }
+    if models_mlx is not None:  # which is asked for whatever NumPy does not have
+        problems["perplexity_model", unknown] = "cannot be loaded: .*abacus"
     for (option, path), problem in problems.items():
         with pytest.raises(RewardError, match=f"RewardConfig.{option}: .*{problem}"):
             RolloutRewardProcessor(RewardConfig(**{option: path}))
 
 
+@needs_mlx
+def test_a_sliding_window_that_mlx_lm_ignores_is_an_error(folder: Callable[..., str]) -> None:
+    path = folder("mistral", sliding_window=16)
+    with pytest.raises(RewardError, match="cannot be loaded: .*sliding window of 16 tokens .* context of 128, and mlx"):
+        PerplexityModel("perplexity_model", path, RewardConfig(mlx_device="cpu"))
+
+
+@needs_mlx
 def test_a_gpu_that_is_not_there_is_an_error(folder: Callable[..., str]) -> None:
     path = folder("qwen3")
     if not HAS_GPU:
@@ -406,6 +432,7 @@ def test_a_gpu_that_is_not_there_is_an_error(folder: Callable[..., str]) -> None
             RolloutRewardProcessor(RewardConfig(perplexity_model=path, mlx_device="gpu"))
 
 
+@needs_mlx
 @pytest.mark.parametrize(("missing", "extra"), [("mlx.core", "mlx-lm"), ("mlx_lm", "mlx-lm"), ("transformers", "hf")])
 def test_a_missing_package_is_an_error_that_says_what_to_install(
     missing: str, extra: str, folder: Callable[..., str], monkeypatch: pytest.MonkeyPatch
@@ -417,6 +444,7 @@ def test_a_missing_package_is_an_error_that_says_what_to_install(
         RolloutRewardProcessor(RewardConfig(perplexity_model=path, mlx_device="cpu"))
 
 
+@needs_mlx
 def test_numpy_scores_where_mlx_is_not_installed(folder: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder("qwen3")
     expected = rewards_of(EPISODES, perplexity_model=path, perplexity_weight=1.0, mlx_device="cpu")
@@ -442,6 +470,7 @@ def batches(caplog: pytest.LogCaptureFixture) -> list[int]:
     return [record.args[0] for record in caplog.records if "MB" in record.message and record.levelname == "DEBUG"]  # type: ignore[misc]
 
 
+@needs_mlx
 def test_a_conversation_is_scored_once_in_a_run(
     folder: Callable[..., str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -492,6 +521,27 @@ def test_a_restored_system_gives_the_rewards_of_one_that_went_on_bit_for_bit(
     np.testing.assert_array_equal(again.arrays["rewards"], second.arrays["rewards"])
 
 
+@needs_mlx
+def test_scores_of_another_folder_or_library_are_not_taken_over(folder: Callable[..., str]) -> None:
+    path = folder("qwen3")
+
+    def model(path: str, device: Any = None) -> PerplexityModel:
+        return PerplexityModel("perplexity_model", path, RewardConfig(mlx_device=device))
+
+    other, by_default, by_mlx = model(folder("llama")), model(path), model(path, "cpu")
+    for own in (other, by_default, by_mlx):
+        own.scores(EPISODES)
+    for saved, device in [(other, None), (other, "cpu"), (by_default, "cpu"), (by_mlx, None)]:
+        restored = model(path, device)
+        restored.load_state_dict(saved.state_dict())
+        is_same = HAS_GPU and saved is not other
+        assert len(restored.state_dict()["scores"]) == (len(EPISODES) if is_same else 0)
+        np.testing.assert_allclose(restored.scores(EPISODES), by_mlx.scores(EPISODES), atol=1e-4)
+    before = {name: value for name, value in by_default.state_dict().items() if name != "source"}
+    by_mlx.load_state_dict(before)  # as checkpoints were that did not say whose scores they have
+
+
+@needs_mlx
 def test_a_batch_has_rows_of_similar_length(folder: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:
     model = PerplexityModel("perplexity_model", folder("qwen3"), RewardConfig(batch_size=8, mlx_device="cpu"))
     model.scores([Episode("first", "12")])
@@ -505,6 +555,7 @@ def test_a_batch_has_rows_of_similar_length(folder: Callable[..., str], caplog: 
     np.testing.assert_allclose(together, apart, atol=1e-5)
 
 
+@needs_mlx
 def test_batches_that_would_exceed_the_memory_limit_are_split(
     folder: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -543,7 +594,7 @@ def test_logits_are_computed_for_a_few_tokens_at_a_time(
 ) -> None:
     path, config = folder("llama"), RewardConfig(mlx_device=device)
     whole = PerplexityModel("perplexity_model", path, config).scores(EPISODES)
-    for library in (models_mlx, models_numpy):
+    for library in filter(None, (models_mlx, models_numpy)):
         monkeypatch.setattr(library, "LOGITS_AT_ONCE", 2000)
     monkeypatch.setattr(models_numpy, "TOKENS_AT_ONCE", 50)
     parts = PerplexityModel("perplexity_model", path, config).scores(EPISODES)

@@ -84,7 +84,7 @@ class Growing:
         return float(bool(first) and (yield "+=") > first)
 
 
-def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> Trainer:
+def text(epochs: int, plugins: PluginManager, seed: int = 0, rewards: Any = None, **fields: Any) -> Trainer:
     tokenizer = CharacterTokenizer("0123456789+=")
     policy = TransformerPolicy(tokenizer.size, width=16, layers=1, heads=2, context=24)
     lessons = [Lesson("growing", Growing())]
@@ -107,7 +107,7 @@ def text(epochs: int, plugins: PluginManager, seed: int = 0, **fields: Any) -> T
         rollout=RolloutConfig(minibatches=2, update_epochs=1, rollouts_per_epoch=2),
     )
     config.optimizer.schedule = "constant"
-    return Trainer(config, policy=policy, plugins=plugins, worker=worker)
+    return Trainer(config, policy=policy, plugins=plugins, worker=worker, rewards=rewards)
 
 
 MODES = pytest.mark.parametrize("mode", [supervised, control, own_module, text])
@@ -208,6 +208,39 @@ def test_a_run_that_was_stopped_resumes_from_its_checkpoint_to_the_same_end(
     resumed.train()
     assert_same(weights(whole), weights(resumed))
     assert resumed.state.step == whole.state.step
+
+
+def test_a_run_that_models_reward_resumes_from_its_checkpoint_with_the_scores_that_they_remember(
+    tmp_path: Path,
+) -> None:
+    for package in ("ahocorasick_rs", "transformers"):
+        pytest.importorskip(package)
+    from hookline.rewards import IntegratedRewardConfig, RewardConfig
+    from hookline.testing.tiny_models import tiny_model
+
+    models = {
+        "perplexity_model": tiny_model(tmp_path / "language"),
+        "reward_model": tiny_model(tmp_path / "reward", labels=1),
+    }
+    rewards = IntegratedRewardConfig(RewardConfig(**models), enable_verification=False, min_reward_threshold=0.0)
+
+    def remembered(trainer: Trainer) -> Any:
+        return trainer.worker.rewards.state_dict()["processor"]
+
+    whole = text(4, PluginManager(), rewards=rewards)
+    whole.train()
+    plugins = with_checkpoints()
+    plugins.register(StopsAfter(2))
+    with pytest.raises(Stop):
+        text(4, plugins, rewards=rewards, run_dir=tmp_path / "run").train()
+    resumed = text(4, with_checkpoints(), rewards=rewards, run_dir=tmp_path / "run", resume=True)
+    resumed.train()
+    assert_same(weights(whole), weights(resumed))
+    for option in models:
+        one, other = remembered(whole)[option], remembered(resumed)[option]
+        assert len(one["scores"]) > 16
+        np.testing.assert_array_equal(one["keys"], other["keys"])
+        np.testing.assert_array_equal(one["scores"], other["scores"])
 
 
 class Fading(SFT):

@@ -47,7 +47,7 @@ class RewardConfig:
     """Seconds for one request, up to the last byte of its response."""
 
     batch_size: int = 32
-    """Episodes that are scored together, by a model too, and in one request to the external reward model."""
+    """Episodes that are scored together, by a model in MLX too, and in one request to the external reward model."""
     max_workers: int = 4
     """Concurrent requests to the external reward model."""
 

@@ -12,16 +12,16 @@ from hookline.rewards.features import Column
 from hookline_hookspecs import Episode
 from hookline_hookspecs.errors import describe_error
 
-__all__ = ["Conversation", "ConversationTokenizer", "Row", "Scorer", "check_head", "conversation_of"]
+__all__ = ["ConversationTokenizer", "ModelInput", "ModelScorer", "Row", "check_head", "conversation_of"]
 
-Messages = tuple[tuple[str, str], ...]
+RolesAndTexts = tuple[tuple[str, str], ...]
 """Role and text of each message."""
 
 
-class Conversation(NamedTuple):
+class ModelInput(NamedTuple):
     """An episode as a model reads it."""
 
-    messages: Messages
+    messages: RolesAndTexts
     """What precedes the response."""
     response: str
 
@@ -41,7 +41,7 @@ class Row(NamedTuple):
         return next((place for place in reversed(range(len(self.tokens))) if self.tokens[place] != padding), 0)
 
 
-class Scorer(Protocol):
+class ModelScorer(Protocol):
     """A model that is loaded, and scores rows: by the mean log-probability of their tokens, or by its one logit."""
 
     config: Mapping[str, Any]
@@ -68,12 +68,12 @@ def check_head(weights: Mapping[str, Any]) -> None:
         raise RewardError(f"it has {len(score)} labels, and a reward model has one")
 
 
-def conversation_of(episode: Episode) -> Conversation:
+def conversation_of(episode: Episode) -> ModelInput:
     """The response is that of the policy's last turn. An episode without turns has its prompt as the only message."""
     responses = [index for index, turn in enumerate(episode.turns) if turn.role == "assistant"]
     if responses:
-        return Conversation(tuple((turn.role, turn.text) for turn in episode.turns[: responses[-1]]), episode.response)
-    return Conversation((("user", episode.prompt),) if episode.prompt else (), episode.response)
+        return ModelInput(tuple((turn.role, turn.text) for turn in episode.turns[: responses[-1]]), episode.response)
+    return ModelInput((("user", episode.prompt),) if episode.prompt else (), episode.response)
 
 
 class ConversationTokenizer:
@@ -86,7 +86,7 @@ class ConversationTokenizer:
         transformers = require("transformers", "a model's tokenizer")
         self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
-    def after_messages(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]:
+    def after_messages(self, conversations: Sequence[ModelInput]) -> list[Row | RewardError]:
         """Each response as a policy writes it: its tokens follow those of the messages, and are made apart from them.
 
         Without a chat template, the messages are one text. The tokens of the response are scored, each given those
@@ -99,7 +99,7 @@ class ConversationTokenizer:
             for before, response in zip((messages[own.messages] for own in conversations), responses, strict=True)
         ]
 
-    def whole(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]:
+    def whole(self, conversations: Sequence[ModelInput]) -> list[Row | RewardError]:
         """Each conversation as one text by the chat template. Without one, an end token follows the response."""
         if not self._tokenizer.chat_template:
             end = [] if self._tokenizer.eos_token_id is None else [self._tokenizer.eos_token_id]
@@ -109,7 +109,7 @@ class ConversationTokenizer:
         tokens = iter(self._encode([text for text in texts if isinstance(text, str)]))
         return [text if isinstance(text, RewardError) else Row(next(tokens)) for text in texts]
 
-    def _encode_messages(self, messages: Messages) -> list[int] | RewardError:
+    def _encode_messages(self, messages: RolesAndTexts) -> list[int] | RewardError:
         if messages and self._tokenizer.chat_template:
             text = self._render(messages, add_generation_prompt=True)
             return text if isinstance(text, RewardError) else self._encode([text])[0]
@@ -117,7 +117,7 @@ class ConversationTokenizer:
         # Some tokenizers end every text.
         return tokens[:-1] if tokens and tokens[-1] == self._tokenizer.eos_token_id else tokens
 
-    def _render(self, messages: Messages, **options: Any) -> str | RewardError:
+    def _render(self, messages: RolesAndTexts, **options: Any) -> str | RewardError:
         chat = [{"role": role, "content": text} for role, text in messages]
         try:
             text: str = self._tokenizer.apply_chat_template(chat, tokenize=False, **options)

@@ -20,7 +20,7 @@ from hookline.importing import MissingExtraError, require
 from hookline.rewards.config import RewardConfig
 from hookline.rewards.errors import RewardError
 from hookline.rewards.features import Column
-from hookline.rewards.model_inputs import Conversation, ConversationTokenizer, Row, Scorer, conversation_of
+from hookline.rewards.model_inputs import ConversationTokenizer, ModelInput, ModelScorer, Row, conversation_of
 from hookline_hookspecs import Episode
 from hookline_hookspecs.errors import describe_error
 
@@ -60,16 +60,19 @@ class ScoringModel(ABC):
         except Exception as error:  # mlx-lm and transformers raise many kinds for a folder that they cannot use
             problem = str(error) if isinstance(error, RewardError) else describe_error(error)
             raise RewardError(f"RewardConfig.{option}: {path!r} cannot be loaded: {problem}") from error
+        library = type(self._scorer).__module__.rpartition("_")[2]
+        self._source: Final = {"folder": str(folder.resolve()), "library": library}
+        """Where scores come from. Those of another model mean something else, and so does the state of its scorer."""
         settings = {**self._scorer.config.get("text_config", {}), **self._scorer.config}
         self._context: int = settings.get("max_position_embeddings") or settings.get("n_positions") or UNLIMITED
         self._vocabulary: int = settings["vocab_size"]
 
     @abstractmethod
-    def _load(self, folder: Path, config: RewardConfig) -> Scorer:
+    def _load(self, folder: Path, config: RewardConfig) -> ModelScorer:
         """Load the model into the library that runs it."""
 
     @abstractmethod
-    def _encode(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]: ...
+    def _encode(self, conversations: Sequence[ModelInput]) -> list[Row | RewardError]: ...
 
     def _library(self, folder: Path, config: RewardConfig) -> Any:
         """The module with the scorers: that of NumPy where MLX has no GPU, if it supports the model; else that of MLX.
@@ -86,12 +89,12 @@ class ScoringModel(ABC):
 
     def scores(self, episodes: Sequence[Episode]) -> Column:
         """One score for each episode; NaN for an empty response, or where the model fails and failures do not raise."""
-        places: dict[Conversation, list[int]] = {}
+        places: dict[ModelInput, list[int]] = {}
         for index, episode in enumerate(episodes):
             if episode.response.strip():
                 places.setdefault(conversation_of(episode), []).append(index)
         column = np.full(len(episodes), np.nan)
-        new: dict[Conversation, list[int]] = {}
+        new: dict[ModelInput, list[int]] = {}
         for conversation, own in places.items():
             score = self._cache.get(_key(conversation))
             if score is None:
@@ -105,22 +108,28 @@ class ScoringModel(ABC):
     def state_dict(self) -> dict[str, Any]:
         """The scores that are kept. In other batches, the last digits of others would differ after a resume."""
         return {
+            "source": self._source,
             "keys": np.frombuffer(b"".join(self._cache), np.uint8).reshape(-1, KEY_BYTES),
             "scores": np.fromiter(self._cache.values(), np.float64, len(self._cache)),
             "scorer": self._scorer.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state. One of a model in another folder or library is ignored."""
+        source = state.get("source")
+        if source != self._source:
+            logger.info("RewardConfig.%s: no scores are taken over, since they are of %s", self._option, source)
+            return
         keys = (np.asarray(key, np.uint8).tobytes() for key in state["keys"])
         self._cache = dict(zip(keys, np.asarray(state["scores"]).tolist(), strict=True))
         self._scorer.load_state_dict(state["scorer"])
 
-    def _score(self, places: Mapping[Conversation, Sequence[int]]) -> dict[Conversation, float]:
+    def _score(self, places: Mapping[ModelInput, Sequence[int]]) -> dict[ModelInput, float]:
         """The scores of conversations, without those that fail or have nothing to score.
 
         :param places: the numbers of the episodes, for error messages.
         """
-        rows: dict[Conversation, Row] = {}
+        rows: dict[ModelInput, Row] = {}
         for conversation, row in zip(places, self._encode(list(places)), strict=True):
             problem = self._problem(row)
             if problem is not None:
@@ -132,7 +141,7 @@ class ScoringModel(ABC):
         except (RuntimeError, MemoryError) as error:  # MLX raises the first, NumPy the second
             self._fail(f" failed on {len(rows)} episodes: {describe_error(error)}", error)
             return {}
-        scores: dict[Conversation, float] = {}
+        scores: dict[ModelInput, float] = {}
         for conversation, score in zip(rows, values.tolist(), strict=True):
             if math.isnan(score):
                 self._fail(f", episode {places[conversation][0]}: the model's output is not a number")
@@ -161,22 +170,22 @@ class ScoringModel(ABC):
 class PerplexityModel(ScoringModel):
     """The mean log-probability of a response's tokens under a causal language model."""
 
-    def _load(self, folder: Path, config: RewardConfig) -> Scorer:
-        scorer: Scorer = self._library(folder, config).Perplexity(folder, config)
+    def _load(self, folder: Path, config: RewardConfig) -> ModelScorer:
+        scorer: ModelScorer = self._library(folder, config).Perplexity(folder, config)
         return scorer
 
-    def _encode(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]:
+    def _encode(self, conversations: Sequence[ModelInput]) -> list[Row | RewardError]:
         return self._tokenizer.after_messages(conversations)
 
 
 class RewardModel(ScoringModel):
     """The logit of a sequence classifier with one label, in the layout of `...ForSequenceClassification`."""
 
-    def _load(self, folder: Path, config: RewardConfig) -> Scorer:
-        scorer: Scorer = self._library(folder, config).RewardLogit(folder, config)
+    def _load(self, folder: Path, config: RewardConfig) -> ModelScorer:
+        scorer: ModelScorer = self._library(folder, config).RewardLogit(folder, config)
         return scorer
 
-    def _encode(self, conversations: Sequence[Conversation]) -> list[Row | RewardError]:
+    def _encode(self, conversations: Sequence[ModelInput]) -> list[Row | RewardError]:
         return self._tokenizer.whole(conversations)
 
 
@@ -188,5 +197,5 @@ def _mlx_has_gpu() -> bool:
     return bool(mx.is_available(mx.gpu))
 
 
-def _key(conversation: Conversation) -> bytes:
+def _key(conversation: ModelInput) -> bytes:
     return blake2b(repr(conversation).encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()

@@ -235,7 +235,10 @@ class LessonPlayer:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Environments and reward thresholds, as JSON values. Gymnasium environments start new episodes."""
+        """Environments, reward thresholds and the scores that reward models remember, as JSON values and arrays.
+
+        Gymnasium environments start new episodes.
+        """
         return {
             "environments": {name: runner.state_dict() for name, runner in self._runners.items()},
             "rewards": None if self.rewards is None else self.rewards.state_dict(),
