@@ -97,7 +97,7 @@ def test_conversations_are_played_at_the_same_time(echo: Any) -> None:
     ]
     assert waiting.is_alive()
     environment.close()
-    waiting.join(timeout=60)
+    waiting.join(timeout=500)
     assert not waiting.is_alive()
 
 
@@ -111,17 +111,18 @@ def test_an_error_of_the_environment_is_told_and_the_process_goes_on(echo: Any) 
 
 
 @pytest.mark.parametrize(
-    ("order", "reason"),
+    ("order", "patience", "reason"),
     [
-        ("die", "its process was killed by signal 9"),
-        ("exit", r"its process ended with status 3 \(leaving now\)"),
-        ("stop", "its process was killed, since it did not respond for 3 s"),
+        ("die", {}, "its process was killed by signal 9"),
+        ("exit", {}, r"its process ended with status 3 \(leaving now\)"),
+        ("stop", {"hang_seconds": 3.0}, "its process was killed, since it did not respond for 3 s"),
+        ("wait", {"answer_seconds": 6.0}, "its process was killed, since it left a question unanswered for 6 s"),
     ],
 )
 def test_a_process_that_dies_or_hangs_ends_its_conversations_and_is_started_again(
-    echo: Any, order: str, reason: str
+    echo: Any, order: str, patience: dict[str, float], reason: str
 ) -> None:
-    environment = echo(hang_seconds=3.0)
+    environment = echo(**({"hang_seconds": 500.0, "answer_seconds": 500.0} | patience))
     process = process_of(environment)
     other, asked = begun(environment), begun(environment)
     with pytest.raises(HostError, match=reason):
@@ -134,10 +135,35 @@ def test_a_process_that_dies_or_hangs_ends_its_conversations_and_is_started_agai
     assert end_of(conversation, lambda: conversation.send("bye")) == 1.0
 
 
+def test_a_ping_that_could_not_be_sent_is_sent_later(echo: Any) -> None:
+    environment = echo(hang_seconds=500.0)
+    host = environment._host
+    slow = begun(environment)
+    waiting = threading.Thread(target=lambda: pytest.raises(HostError, slow.send, "wait"))
+    with host._writing:  # as if a question were written whenever the reader looks
+        waiting.start()
+        while host._silent_since is None:
+            time.sleep(0.01)
+        silent_since = host._silent_since
+    for _ in range(6000):
+        if host._silent_since != silent_since:  # the process answers, so it is not killed after 500 s
+            break
+        time.sleep(0.01)
+    assert host._silent_since != silent_since
+    environment.close()
+    waiting.join(timeout=500)
+    assert not waiting.is_alive()
+
+
+def test_a_question_may_take_twice_the_time_that_the_environment_gives_itself(echo: Any) -> None:
+    assert echo()._host.answer_seconds == 120.0
+    assert echo(answer_seconds=7.0)._host.answer_seconds == 7.0
+
+
 def test_a_process_that_is_killed_from_outside_is_started_again(echo: Any) -> None:
     environment = echo()
     os.kill(process_of(environment).pid, signal.SIGKILL)
-    environment._host._reader.join(timeout=60)
+    environment._host._reader.join(timeout=500)
     assert environment.draw(RNG).answer == "bye"
 
 
@@ -146,7 +172,7 @@ def test_one_that_cannot_be_started_again_is_not_tried_for_each_conversation(
 ) -> None:
     environment = echo()
     process_of(environment).kill()
-    environment._host._reader.join(timeout=60)
+    environment._host._reader.join(timeout=500)
     name, command, *others = environment._arguments
     monkeypatch.setattr(environment, "_arguments", (name, ["/no/such/python", *command[1:]], *others))
     with pytest.raises(HostError, match="'/no/such/python' cannot be started: No such file or directory"):
@@ -236,7 +262,7 @@ def test_the_protocol_is_what_the_page_says() -> None:
         assert ask({"id": 4, "do": "limit", "conversation": 5, "limit": "max_turns"}) == {"id": 4, "reward": 0.1}
         assert ask({"id": 5, "do": "respond", "conversation": 5, "text": "b"}) == {"id": 5, "error": "KeyError: 5"}
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=500) == 0
 
 
 # -- in a rollout -----------------------------------------------------------------------------------------------------
@@ -260,7 +286,7 @@ def test_a_rollout_survives_its_environments_process(worker_for: Callable[..., A
         problem = ProcessEnvironment.draw(environment, *args, **kwargs)
         if next(problems) == 2:
             process_of(environment).kill()
-            environment._host._reader.join(timeout=60)
+            environment._host._reader.join(timeout=500)
             environment._running = lambda: environment._host  # it stays dead for this rollout
         return problem
 
@@ -270,4 +296,26 @@ def test_a_rollout_survives_its_environments_process(worker_for: Callable[..., A
     reasons = {episode.metadata["failure"] for episode in rollout.episodes}
     assert reasons == {"raised HostError: its process was killed by signal 9"}
     del environment._running
+    assert worker.rollout().stats["failed"] == 0
+
+
+def test_a_conversation_that_hangs_costs_its_episode_and_the_process_and_no_later_rollout(
+    worker_for: Callable[..., Any], tmp_path: Path
+) -> None:
+    from hookline.policies import TransformerPolicy
+    from hookline.rollout.text import CharacterTokenizer
+
+    policy = TransformerPolicy(CharacterTokenizer().size, width=16, layers=1, heads=2, context=256)
+    lesson = {"limits": {"max_turns": 1, "seconds": 3.0}}
+    config = {"policy": policy, "num_environments": 3}
+    options = {"hangs_until": str(tmp_path / "has_hung"), "answer_seconds": 6.0}
+    worker = worker_for(f"process:{HOST}", lesson, config, **options)
+    process = process_of(worker._player._runners["l"]._environment)
+    reasons = [episode.metadata.get("failure") for episode in worker.rollout().episodes]
+    assert sorted(map(str, reasons)) == ["None", "None", "gave no answer within 3 s"]
+    assert process.wait(timeout=500) == -signal.SIGKILL
+    for thread in threading.enumerate():
+        if thread.name == "hookline-environment":
+            thread.join(timeout=500)
+            assert not thread.is_alive()
     assert worker.rollout().stats["failed"] == 0

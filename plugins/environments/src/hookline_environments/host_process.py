@@ -51,11 +51,15 @@ class HostProcess:
     ) -> None:
         self._name = name
         self._hang_seconds = hang_seconds
+        self.answer_seconds = threading.TIMEOUT_MAX
+        """A process that leaves a question unanswered for so long is killed."""
         self._numbers = count()
         self._open: dict[int, Future[Answer]] = {}
         self._writing = threading.Lock()
         self._silent_since: float | None = None
-        """When the first ping was sent that has not been answered."""
+        """When the last ping was sent, or should have been, if there was no answer of any kind since."""
+        self._pinged = False
+        """Whether that ping could be sent."""
         self._stderr: deque[str] = deque(maxlen=3)
         self._killed: str | None = None
         """Why we killed the process."""
@@ -90,7 +94,13 @@ class HostProcess:
         self._write({"id": number, "do": do, **question})
         if self._ended is not None:  # the reader may have missed it
             self._give_up()
-        return _without_error(answer.result())
+        try:
+            answered = answer.result(self.answer_seconds)
+        except TimeoutError:
+            # It still answers a ping, so nothing else would end a question that hangs, and its thread here and there.
+            self._kill(f"it left a question unanswered for {self.answer_seconds:g} s")
+            answered = answer.result()
+        return _without_error(answered)
 
     def tell(self, do: str, **question: Any) -> None:
         """Say something that needs no answer."""
@@ -169,19 +179,24 @@ class HostProcess:
 
     def _look_after(self) -> None:
         """Ping a process with open questions, and kill one that has not responded for too long."""
-        assert self._process.stdin is not None
         now = time.monotonic()
         if not self._open or not self._ready.done():
             self._silent_since = None
-        elif self._silent_since is None:
-            self._silent_since = now
-            stdin = select.poll()
-            stdin.register(self._process.stdin, select.POLLOUT)
-            # Not written if that would block, because the process does not read.
-            if stdin.poll(0) and not self._writing.locked():
-                self._write({"id": -1, "do": "ping"})
+            return
+        if self._silent_since is None:
+            self._silent_since, self._pinged = now, False
+        if not self._pinged and self._can_write():
+            self._silent_since, self._pinged = now, True
+            self._write({"id": -1, "do": "ping"})
         elif now - self._silent_since > self._hang_seconds:
             self._kill(f"it did not respond for {self._hang_seconds:g} s")
+
+    def _can_write(self) -> bool:
+        """Whether a ping would not block: the process reads, and no question is being written this moment."""
+        assert self._process.stdin is not None
+        stdin = select.poll()
+        stdin.register(self._process.stdin, select.POLLOUT)
+        return bool(stdin.poll(0)) and not self._writing.locked()
 
     def _kill(self, reason: str) -> None:
         if self._killed is None and self._process.returncode is None:

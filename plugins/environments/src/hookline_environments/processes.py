@@ -23,6 +23,9 @@ __all__ = ["ProcessEnvironment", "openenv_environment", "process_environment", "
 RETRY_SECONDS: Final = 5.0
 """After a start that failed, the next is tried only after this time. Until then, all conversations fail."""
 
+PATIENCE: Final = 2.0
+"""The default of `answer_seconds`, in terms of the time limit of an answer. By then, the rollout no longer waits."""
+
 
 class ProcessEnvironment:
     """A text environment in another process, which `hookline_host.serve` or a program with the same protocol hosts.
@@ -35,6 +38,8 @@ class ProcessEnvironment:
     :param options: of the environment, as JSON-compatible data.
     :param start_seconds: how long the process may take until its environment is ready.
     :param hang_seconds: a process that does not respond to a ping for so long is killed.
+    :param answer_seconds: so is one that leaves a question unanswered for so long. None for twice the `seconds` of the
+        environment's limits. A lesson that raises `seconds` raises this too.
     """
 
     def __init__(
@@ -45,18 +50,21 @@ class ProcessEnvironment:
         options: Mapping[str, Any],
         start_seconds: float = 300.0,
         hang_seconds: float = 30.0,
+        answer_seconds: float | None = None,
     ) -> None:
         command = [str(Path(python).expanduser()), *arguments]
         self._arguments = name, command, options, start_seconds, hang_seconds
+        self._answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._numbers = count()
         self._retry_at = 0.0
         self._host = self._start()
-        self.limits = Limits(**self._host.limits)
 
     def _start(self) -> HostProcess:
         host = HostProcess(*self._arguments)
         weakref.finalize(self, host.close)
+        self.limits = Limits(**host.limits)
+        host.answer_seconds = self._answer_seconds or PATIENCE * self.limits.seconds
         return host
 
     def _running(self) -> HostProcess:
@@ -100,7 +108,13 @@ class ProcessEnvironment:
 
 
 def process_environment(
-    file: str, *, python: str = sys.executable, start_seconds: float = 300.0, hang_seconds: float = 30.0, **options: Any
+    file: str,
+    *,
+    python: str = sys.executable,
+    start_seconds: float = 300.0,
+    hang_seconds: float = 30.0,
+    answer_seconds: float | None = None,
+    **options: Any,
 ) -> ProcessEnvironment:
     """An environment of your own in a process of its own.
 
@@ -109,7 +123,8 @@ def process_environment(
     :param options: arguments of the function that the file passes to `serve`.
     """
     host = [str(Path(file).expanduser())]
-    return ProcessEnvironment(f"process:{file}", python, host, options, start_seconds, hang_seconds)
+    times = start_seconds, hang_seconds, answer_seconds
+    return ProcessEnvironment(f"process:{file}", python, host, options, *times)
 
 
 def verifiers_environment(
@@ -120,6 +135,7 @@ def verifiers_environment(
     held_out_size: int = 0,
     start_seconds: float = 300.0,
     hang_seconds: float = 30.0,
+    answer_seconds: float | None = None,
     **options: Any,
 ) -> ProcessEnvironment:
     """A taskset of verifiers, whose tasks score the conversations.
@@ -132,7 +148,8 @@ def verifiers_environment(
     """
     host = ["-m", "hookline_host.verifiers_host"]
     given = {"taskset": taskset, "size": size, "held_out_size": held_out_size, "config": options}
-    return ProcessEnvironment(f"verifiers:{taskset}", python, host, given, start_seconds, hang_seconds)
+    times = start_seconds, hang_seconds, answer_seconds
+    return ProcessEnvironment(f"verifiers:{taskset}", python, host, given, *times)
 
 
 def openenv_environment(
@@ -146,6 +163,7 @@ def openenv_environment(
     reset: Mapping[str, Any] | None = None,
     start_seconds: float = 300.0,
     hang_seconds: float = 30.0,
+    answer_seconds: float | None = None,
 ) -> ProcessEnvironment:
     """An environment on an OpenEnv server. Each conversation is a session of its own there.
 
@@ -161,4 +179,5 @@ def openenv_environment(
     given = {
         "url": url, "action": action, "observation": observation, "prompt": prompt, "role": role, "reset": reset or {},
     }  # fmt: skip
-    return ProcessEnvironment(f"openenv:{url}", python, host, given, start_seconds, hang_seconds)
+    times = start_seconds, hang_seconds, answer_seconds
+    return ProcessEnvironment(f"openenv:{url}", python, host, given, *times)

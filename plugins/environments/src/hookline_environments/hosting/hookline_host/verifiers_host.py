@@ -56,7 +56,7 @@ class Tasks:
         if held_out and self._held_out:
             count, first = self._held_out, count
         index = first + seed % count
-        return {"metadata": {"task": index}, "answer": getattr(self._tasks[index].data, "answer", None) or ""}
+        return {"metadata": {"task": index}, "answer": str(getattr(self._tasks[index].data, "answer", None) or "")}
 
     def converse(self, problem: Mapping[str, Any]) -> Conversation:
         task, vf = self._tasks[problem["metadata"]["task"]], self._vf
