@@ -382,6 +382,21 @@ def test_an_error_of_a_lesson_in_an_evaluation_on_the_workers_is_raised() -> Non
         source.close()
 
 
+def test_what_is_left_of_an_evaluation_that_failed_is_no_result_of_the_next() -> None:
+    lessons = [Lesson("broken", check_module.Broken), *(Lesson(name) for name in ("left", "one", "other"))]
+    curriculum = CurriculumConfig(lessons, micro_eval_frequency=None, eval_frequency=None)
+    worker = RolloutWorker(RolloutWorkerConfig(curriculum, MLPPolicy(4, Discrete(2), (8,)), num_environments=2))
+    source = named("ahead")(SourceRequest(worker, max_staleness=0))
+    try:
+        source.publish(weights_of(worker), 0)
+        with pytest.raises(RolloutError, match="the floor is wet"):
+            source.evaluate(EvaluationRequest(lessons=("broken", "left"), n_examples=4))
+        # The worker plays the second lesson by now.
+        assert set(source.evaluate(EvaluationRequest(lessons=("one", "other"), n_examples=4))) == {"one", "other"}
+    finally:
+        source.close()
+
+
 # -- what happens in workers ------------------------------------------------------------------------------------------
 
 TOKENIZER = CharacterTokenizer("0123456789+=")

@@ -131,6 +131,25 @@ def test_after_an_error_the_tasks_that_were_to_be_played_first_are_forgotten() -
     assert not driver.ready, "the result of the other one is ignored"
 
 
+def test_after_an_error_the_tasks_that_were_played_first_are_forgotten_though_they_are_ready() -> None:
+    pool = ScriptedPool()
+    driver = driver_of(pool, 1)
+    begun = pool.begin(0)
+    submit = pool.submit
+
+    def play_all(task: Job, *, first: bool = False) -> None:
+        submit(task, first=first)
+        if task == Job(-1):
+            pool.finish(1, pool.begin(1))
+            pool.finish(0, begun)
+            pool.events.append(Failed(0, 0.0, pool.begin(0), ValueError("no such door")))
+
+    pool.submit = play_all  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no such door"):
+        driver.play_first([Job(-1), Job(-2)])
+    assert [finished.task for finished in driver.ready] == [begun]
+
+
 def test_the_task_of_a_lost_worker_is_played_again_before_all_others() -> None:
     announced: list[Any] = []
     pool = ScriptedPool()
@@ -186,6 +205,45 @@ def test_a_task_that_kills_three_workers_is_given_up_with_an_error_that_says_how
     late.pool.begin(0, at=late.pool.now)  # type: ignore[attr-defined]
     with pytest.raises(RolloutError, match="the last with no answer in 2 s; give it more time"):
         late.next_result()
+
+
+def test_deaths_are_not_held_against_a_task_or_a_start_after_one_that_ended_well() -> None:
+    pool = ScriptedPool(1)
+    driver = driver_of(pool, 0)
+    for _ in range(2):
+        driver.submit(Job(-1))
+        for _ in range(2):
+            pool.begin(0)
+            pool.events.append(Lost(0, 0.0, "the node is gone"))
+            driver.handle_events()
+        pool.finish(0, pool.begin(0))
+        assert driver.next_result().task == Job(-1)
+    pool.restart = lambda worker: None  # type: ignore[method-assign]
+    for _ in range(3):
+        lost = Lost(0, 0.0, "the node is gone")
+        pool.events += [lost, lost, Ready(0, 0.0, "the yard")]
+        driver.handle_events()
+    assert len(driver.deaths) == 4 + 6
+
+
+def test_a_pool_that_refuses_to_restart_a_worker_hides_neither_its_loss_nor_the_error_of_its_start() -> None:
+    class Final(ScriptedPool):
+        def restart(self, worker: int) -> None:
+            raise RolloutError("there is no other one")
+
+    announced: list[Any] = []
+    pool = Final(1)
+    driver = driver_of(pool, 1, on_lost=announced.append)
+    pool.begin(0)
+    pool.events.append(Lost(0, 1.0, "killed by SIGKILL"))
+    with pytest.raises(RolloutError, match="there is no other one"):
+        driver.next_result()
+    assert announced == driver.deaths == [WorkerDeath(0, "killed by SIGKILL", 0)]
+    pool = Final(1)
+    driver = driver_of(pool, 1)
+    pool.events.append(Failed(0, 0.0, None, ImportError("no simulator here")))
+    with pytest.raises(ImportError, match="no simulator here"):
+        driver.next_result()
 
 
 def test_a_worker_that_never_starts_is_given_up() -> None:

@@ -8,6 +8,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,6 +85,7 @@ class TaskDriver:
         self._due: list[tuple[float, int, _Turn]] = []
         """A heap of deadlines. Entries of turns that have ended are left in it, and ignored."""
         self._deaths: Counter[int | str] = Counter()
+        """How many workers have died in a task or a start that is not over, by its number or name."""
         self._lost: set[int] = set()
         self._players, self._busy_seconds, self._busy_until = 0, 0.0, 0.0
 
@@ -141,7 +143,9 @@ class TaskDriver:
         finally:
             for number in numbers:
                 self.in_flight.pop(number, None)
-            self.ready.extendleft(reversed(others))
+                self._deaths.pop(number, None)
+            # After an error, some of these tasks may be ready too.
+            self.ready = deque([*others, *(own for own in self.ready if own.task.number not in numbers)])
         return [done[number] for number in numbers]
 
     def handle_events(self) -> None:
@@ -154,6 +158,7 @@ class TaskDriver:
             case Ready(worker, at, where):
                 self._end(worker, at)
                 self._where[worker] = where
+                self._deaths.pop(_start_of(worker), None)
                 if worker in self._lost:
                     self._lost.remove(worker)
                     self._on_restarted(worker)
@@ -161,17 +166,23 @@ class TaskDriver:
                 self._begin(worker, task, at)
             case Finished(worker, at, task):
                 self._end(worker, at)
-                if self.in_flight.pop(task.number, None) is not None:
+                if self._end_task(task):
                     self.ready.append(event)
             case Failed(worker, at, None, error):
-                self._restart(worker, at)
+                with suppress(Exception):  # a pool may refuse another start, which is not the cause
+                    self._restart(worker, at)
                 raise error
             case Failed(worker, at, task, error):
                 self._end(worker, at)
-                if self.in_flight.pop(task.number, None) is not None:
+                if self._end_task(task):
                     raise error
             case Lost(worker, at, how):
                 self._replace(worker, how, at, "see their output on stderr")
+
+    def _end_task(self, task: Any) -> bool:
+        """A task is over. Returns whether it was wanted."""
+        self._deaths.pop(task.number, None)
+        return self.in_flight.pop(task.number, None) is not None
 
     def _replace(self, worker: int, how: str, at: float, advice: str) -> None:
         """Start another worker in the place of one that is lost, and have its task played again."""
@@ -180,11 +191,11 @@ class TaskDriver:
         doing = "starting" if where is None else "waiting" if task is None else f"playing {task}"
         logger.warning("rollout worker %d died (%s) while %s: replaced", worker, how, doing)
         self._lost.add(worker)
-        self._restart(worker, at)
         self.deaths.append(WorkerDeath(worker, how, None if task is None else task.number))
-        self._on_lost(self.deaths[-1])
+        self._on_lost(self.deaths[-1])  # before the restart, which a pool may refuse
+        self._restart(worker, at)
         if where is None:
-            self._count_death(f"the start of worker {worker}", "the start of a worker", how, advice)
+            self._count_death(_start_of(worker), "the start of a worker", how, advice)
         elif task is not None and task.number in self.in_flight:
             self._count_death(task.number, ", ".join(filter(None, (where, str(task)))), how, advice)
             self.pool.submit(task, first=True)
@@ -231,3 +242,7 @@ class TaskDriver:
         self._players = 0
         for own in (self._turns, self._where, self._due, self._lost):
             own.clear()
+
+
+def _start_of(worker: int) -> str:
+    return f"the start of worker {worker}"

@@ -65,6 +65,7 @@ class PooledSource:
         self._clock = clock
         self._driver: TaskDriver | None = None
         self._next_number = 0
+        self._next_evaluation = -1
         self._again: list[RolloutTask] = []
         """Tasks that were in flight when the workers were closed, or when the state was saved."""
         self._player_state: Mapping[str, Any] = {}
@@ -134,10 +135,12 @@ class PooledSource:
     ) -> dict[str, list[Episode]]:
         """Each lesson is a task. The workers play them at the same time, and before further rollouts."""
         copied = None if weights is None else to_numpy(weights)
+        # New numbers each time: after an error, a worker may still play a task of the last evaluation.
         tasks = [
-            EvaluationTask(-1 - place, replace(request, lessons=(lesson,)), copied)
+            EvaluationTask(self._next_evaluation - place, replace(request, lessons=(lesson,)), copied)
             for place, lesson in enumerate(request.lessons)
         ]
+        self._next_evaluation -= len(tasks)
         episodes: dict[str, list[Episode]] = {}
         for finished in self._running().play_first(tasks):
             episodes |= finished.played.result

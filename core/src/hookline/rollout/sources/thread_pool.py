@@ -101,8 +101,11 @@ class ThreadPool:
         self._current[worker] = self._start(worker)
 
     def _end(self, worker: _Worker) -> None:
-        worker.is_replaced = True
-        if worker.is_busy:
+        with self._changed:
+            worker.is_replaced = True
+            is_busy = worker.is_busy
+            self._changed.notify_all()  # if it waits for a task, it would sleep on, and be notified of one in vain
+        if is_busy:
             worker.player.kill()
 
     def clear(self) -> None:
