@@ -201,6 +201,29 @@ class Mortal(Faulty):
         super().close()
 
 
+class Abandoning(Faulty):
+    """Has a worker that is no child of its own, as Ray's are none, and does not end it."""
+
+    def __init__(self, request: SourceRequest) -> None:
+        super().__init__(request)
+        self.workers = [child.pid for child in CHILDREN]
+
+    def publish(self, weights: Mapping[str, Any], version: int) -> None:
+        check_module.SECONDS = 300.0  # type: ignore[misc]
+        super().publish(weights, version)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.workers = []  # none to be killed
+
+    def pids(self) -> list[int]:
+        return self.workers
+
+    def close(self) -> None:
+        check_module.SECONDS = 2.0  # type: ignore[misc]
+        super().close()
+
+
 def end(children: list[Any]) -> None:
     for child in children:
         child.kill()
@@ -250,6 +273,14 @@ def test_what_a_source_leaves_behind_is_found(kind: str, monkeypatch: pytest.Mon
     finally:
         for file in Path("/dev/shm").glob(f"hookline-test-{os.getpid()}-*"):
             file.unlink()
+
+
+def test_a_worker_that_another_process_started_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_module, "SECONDS", 300.0)
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    CHILDREN.append(worker)
+    with pytest.raises(SourceError, match=rf"after close\(\) there are still processes: {worker.pid}"):
+        check_source(Abandoning)
 
 
 # -- names and options ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,8 @@ def check_source(
     _goes_on_from_a_state(first, second)
     _survives_deaths(second)
     gc.collect()
-    _until(lambda: not before.leaks(), lambda: f"after close() there are still {before.leaks()}")
+    own = first.pids | second.pids
+    _until(lambda: not before.leaks(own), lambda: f"after close() there are still {before.leaks(own)}")
 
 
 # -- the checks -------------------------------------------------------------------------------------------------------
@@ -123,9 +124,9 @@ def _goes_on_from_a_state(first: _Run, second: _Run) -> None:
 
 
 def _survives_deaths(run: _Run) -> None:
-    if run.source.pids():
-        _kill(run, run.source.pids()[:1])
-        _kill(run, run.source.pids())
+    if run.look_for_workers():
+        _kill(run, run.look_for_workers()[:1])
+        _kill(run, run.look_for_workers())
     run.close()
 
 
@@ -173,6 +174,8 @@ class _Run:
             raise SourceError(f"before the first publish() there are already {before.leaks()}")
         self.version = -1
         self.taken: list[Rollout] = []
+        self.pids: set[int] = set()
+        """All worker processes that were seen."""
         self._weights = POLICY.initial_weights(0)
 
     def publish(self, version: int | None = None) -> None:
@@ -197,6 +200,13 @@ class _Run:
             if not isinstance(value, float) or not math.isfinite(value):
                 raise SourceError(f"numbers() has {name} = {value!r}: it must be a finite float")
         self.taken += rollouts
+        self.look_for_workers()
+
+    def look_for_workers(self) -> list[int]:
+        """The worker processes that there are now."""
+        found = self.source.pids()
+        self.pids |= set(found)
+        return found
 
     def _check_rollout(self, rollout: Rollout) -> None:
         version = rollout.weights_version
@@ -269,11 +279,14 @@ class _Resources:
         self._files = _open_files()
         self._shared = _shared_memory()
 
-    def leaks(self) -> str:
-        """What there is more of by now. Empty if there is nothing."""
+    def leaks(self, pids: Set[int] = frozenset()) -> str:
+        """What there is more of by now. Empty if there is nothing.
+
+        :param pids: processes that should be gone, though they may be children of another one.
+        """
         found: dict[str, list[Any]] = {
             "threads": [own.name for own in threading.enumerate() if own not in self._threads],
-            "processes": sorted(_children() - self._children),
+            "processes": sorted((_children() - self._children) | set(filter(_is_alive, pids))),
             "files": sorted((_open_files() - self._files).elements()),
             "shared memory": sorted(_shared_memory() - self._shared),
         }
@@ -287,6 +300,14 @@ def _children() -> set[int]:
         with suppress(OSError):
             found |= set(map(int, file.read_text().split()))
     return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _open_files() -> Counter[str]:

@@ -108,6 +108,10 @@ class ProcessPlayer:
     def kill(self) -> None:
         """Kill the child and its own children."""
         if self._process.poll() is None:
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # none is left; macOS says it is not permitted
             os.killpg(self.pid, signal.SIGKILL)
 
     def _end(self) -> str:
@@ -118,6 +122,7 @@ class ProcessPlayer:
         except subprocess.TimeoutExpired:
             self.kill()
             status = self._process.wait()
+        self._kill_group()  # a program that its environment has started may be left
         return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
     def close(self) -> None:
