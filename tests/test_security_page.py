@@ -14,6 +14,16 @@ FOR_WORKERS = ("core/src/hookline/rollout/", "plugins/ray/")
 """Where functions of the user go to processes that we start, which takes cloudpickle."""
 MESSAGES_OF_WORKERS = ("child_process.py", "process_player.py")
 """Both ends of the socket pair between a run and the processes that it starts."""
+SENDS_PICKLES = {
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "scatter_object_list",
+    "send_object_list",
+}
+"""Functions of `torch.distributed`. What they receive is unpickled."""
+BETWEEN_RANKS = ("core/src/hookline/training/ranks.py", "bridges/lightning/src/hookline_lightning/saved.py")
+"""Where the ranks of a run exchange what each of them has."""
 
 
 def test_every_promise_is_held_by_tests_that_exist() -> None:
@@ -52,7 +62,11 @@ def _faults(node: ast.AST, place: str) -> list[str]:
         given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
         unsafe = [name for name in ("allow_pickle", "trust_remote_code") if given.get(name, "False") != "False"]
         is_torch_load = called == "torch.load" and given.get("weights_only") != "True"
-        return [*faults, *unsafe, *(["torch.load without weights_only"] if is_torch_load else [])]
+        is_sent = called.rpartition(".")[2] in SENDS_PICKLES and place not in BETWEEN_RANKS
+        is_for_workers = called == "ray.put" or "cloudpickle" in called.split(".")
+        is_sent |= is_for_workers and not place.startswith(FOR_WORKERS)
+        sent = [f"{called} sends pickles"] if is_sent else []
+        return [*faults, *unsafe, *sent, *(["torch.load without weights_only"] if is_torch_load else [])]
     return []
 
 
@@ -65,7 +79,18 @@ def _allowed(place: str) -> set[str]:
 
 def test_the_rule_can_fail() -> None:
     source = "import pickle\nrequire('cloudpickle', 'x')\nnp.load(f, allow_pickle=True)\ntorch.load(f)\n"
+    source += "dist.broadcast_object_list(x)\nall_gather_object(x, y)\nray.put(x)\nray.cloudpickle.dumps(x)\n"
+    source += "dist.broadcast(x)\n"
     found = [
         fault for node in ast.walk(ast.parse(source)) for fault in _faults(node, "core/src/hookline/training/x.py")
     ]
-    assert sorted(found) == ["allow_pickle", "cloudpickle", "pickle", "torch.load without weights_only"]
+    assert sorted(found) == [
+        "all_gather_object sends pickles",
+        "allow_pickle",
+        "cloudpickle",
+        "dist.broadcast_object_list sends pickles",
+        "pickle",
+        "ray.cloudpickle.dumps sends pickles",
+        "ray.put sends pickles",
+        "torch.load without weights_only",
+    ]

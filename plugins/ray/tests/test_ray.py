@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("jax", reason='pip install "hookline[jax]"')
 pytest.importorskip("gymnasium")
-from hookline_ray.connection import LOCAL
+from hookline_ray.connection import LOCAL, is_of_a_cluster
 
 os.environ.update(LOCAL)  # the cluster of these tests is on loopback too
 ray = pytest.importorskip("ray")
@@ -29,6 +29,7 @@ import gymnasium
 import psutil
 
 from hookline import PluginManager
+from hookline.cli import main
 from hookline.errors import ConfigError
 from hookline.plugin_manager import open_plugins, read_settings
 from hookline.policies import Discrete, MLPPolicy
@@ -131,9 +132,30 @@ def test_it_keeps_the_contract_of_sources(cluster: Any) -> None:
     check_source(build, workers=2)
 
 
+def test_the_command_line_trains_with_it(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    folder = tmp_path / "run"
+    sizes = {
+        "num_environments": "4",
+        "steps_per_rollout": "8",
+        "minibatches": "2",
+        "source_options": "{ resources = { head = 1 } }",
+    }
+    assignments = [part for name, value in sizes.items() for part in ("--set", f"rollout.{name}={value}")]
+    arguments = ["--source", "ray", "--workers", "1", "--epochs", "2", "--run-dir", str(folder)]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "cartpole", *arguments, *assignments])
+    assert ended.value.code == 0
+    assert "2 epochs, 12 gradient steps" in capsys.readouterr().out
+    assert json.loads((folder / "config.json").read_text())["trainer"]["rollout"]["source"] == "ray"
+
+
 def test_a_worker_that_hangs_and_a_node_that_goes_away_are_replaced(
-    cluster: Any, build: Callable[..., Any], listener: Listener, tmp_path: Path
+    cluster: Any, build: Callable[..., Any], listener: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    puts = []
+    put = ray.put
+    monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
     marker = tmp_path / "marker"
 
     class Hanging(gymnasium.Wrapper):
@@ -179,6 +201,7 @@ def test_a_worker_that_hangs_and_a_node_that_goes_away_are_replaced(
             break
     assert sorted(own for own in listener.events if isinstance(own, int)) == [0, 1]
     assert not set(doomed) & set(source.pids())
+    assert len(puts) == 1 + version + 1, "what the players are made of, and each version once, for all workers"
     assert source.state_dict()["next_number"] == source._worker.step, "each rollout was taken once"
 
 
@@ -326,6 +349,13 @@ def test_a_ray_of_its_own_is_on_loopback_without_a_dashboard_and_ends_with_a_kil
     ending = [process for process, name in processes.items() if not name.endswith("Agent")]
     assert len(ending) >= 4
     wait_until(lambda: not any(process.is_running() for process in ending))
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"), [("", False), ("local", False), ("auto", True), ("10.0.0.1:6379", True)]
+)
+def test_the_address_local_is_a_ray_of_its_own_as_no_address_is(address: str, *, expected: bool) -> None:
+    assert is_of_a_cluster(address) is expected
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ class RolloutActor:
         return Outcome.of(lambda: self._player.load_weights(weights, version))
 
     def play(self, task: Any) -> Outcome:
-        return Outcome.of(lambda: self._player.play(task))
+        """The outcome holds a pickle. Of arrays that Ray itself unpickles, none can be written to."""
+        return Outcome.of(lambda: ray.cloudpickle.dumps(self._player.play(task)))
 
     def close(self) -> Outcome:
         return Outcome.of(lambda: self._player.close())

@@ -35,12 +35,17 @@ def connect() -> bool:
     global _is_own
     if "ray" not in sys.modules or not sys.modules["ray"].is_initialized():
         connected: Future[None] = Future()
-        is_own = not os.environ.get("RAY_ADDRESS")
+        is_own = not is_of_a_cluster(os.environ.get("RAY_ADDRESS", ""))
         connect = _start if is_own else _init
         threading.Thread(target=_hold, args=(connect, connected), name="hookline-ray", daemon=True).start()
         connected.result()
         _is_own = is_own
     return _is_own
+
+
+def is_of_a_cluster(address: str) -> bool:
+    """Whether Ray would connect to a cluster of this address. It would start its own for `local`."""
+    return address not in ("", "local")
 
 
 def _hold(connect: Callable[[], Any], connected: Future[None]) -> None:

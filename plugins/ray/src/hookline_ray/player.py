@@ -55,7 +55,7 @@ class RayPlayer:
         self._call("load_weights", weights, version)
 
     def play(self, task: Any) -> Played:
-        played: Played = self._call("play", task)
+        played: Played = ray.cloudpickle.loads(self._call("play", task))
         return played
 
     def _call(self, method: str, *arguments: Any) -> Any:
@@ -73,7 +73,8 @@ class RayPlayer:
 
     def kill(self) -> None:
         self._is_killed.set()
-        ray.kill(self._actor)
+        if ray.is_initialized():  # otherwise the actor has ended with the connection
+            ray.kill(self._actor)
 
     def close(self) -> None:
         """Let the actor close its player, unless it was killed, and end it."""

@@ -11,7 +11,10 @@ __all__ = ["RayPlugin"]
 
 
 class RayPlugin:
-    """Registers the source. What it needs is imported when a trainer builds it, and Ray when the run starts."""
+    """Registers the source `ray`, whose rollouts are made by the workers of a Ray cluster.
+
+    What it needs is imported when a trainer builds it, and Ray when the run starts.
+    """
 
     @hookimpl
     def register_sources(self) -> Mapping[str, Callable[[Any], Any]]:
