@@ -15,19 +15,10 @@ from hookline_metrics.measurements import PhaseTimer, SystemMonitor, gradient_st
 Read = Callable[..., list[tuple[Any, ...]]]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 def test_time_belongs_to_the_innermost_phase() -> None:
-    clock = Clock()
-    phases = PhaseTimer(clock)
-    phases.restart(0, 0)
-    for clock.seconds, act, phase in (
+    phases = PhaseTimer(0.0)
+    phases.restart(0, 0, 0.0)
+    for at, act, phase in (
         (1.0, phases.enter, "rollout"),
         (3.0, phases.enter, "evaluation"),
         (4.0, phases.leave, "evaluation"),
@@ -37,9 +28,8 @@ def test_time_belongs_to_the_innermost_phase() -> None:
         (7.0, phases.leave, "validation"),
         (8.0, phases.leave, "train"),
     ):
-        act(phase)
-    clock.seconds = 10.0
-    assert phases.numbers(step=20, agent_step=500) == {
+        act(phase, at)
+    assert phases.numbers(20, 500, 10.0) == {
         "time/rollout": 3.0,
         "time/evaluation": 1.0,
         "time/train": 2.0,
@@ -58,22 +48,18 @@ def test_time_belongs_to_the_innermost_phase() -> None:
 
 
 def test_a_phase_whose_end_is_not_announced_ends_with_the_one_around_it() -> None:
-    clock = Clock()
-    phases = PhaseTimer(clock)
-    phases.restart(0, 0)
-    phases.enter("train")
-    phases.enter("evaluation")
-    clock.seconds = 1.0
-    phases.leave("train")
+    phases = PhaseTimer(0.0)
+    phases.restart(0, 0, 0.0)
+    phases.enter("train", 0.0)
+    phases.enter("evaluation", 0.0)
+    phases.leave("train", 1.0)
     assert phases.current == "other"
 
 
 def test_a_loop_that_announces_steps_and_no_phases_spends_its_time_on_training() -> None:
-    clock = Clock()
-    phases = PhaseTimer(clock)
-    phases.restart(0, 0)
-    clock.seconds = 4.0
-    spent = phases.numbers(step=8, agent_step=0)
+    phases = PhaseTimer(0.0)
+    phases.restart(0, 0, 0.0)
+    spent = phases.numbers(8, 0, 4.0)
     assert {name: value for name, value in spent.items() if value} == {
         "time/train": 4.0,
         "time/train_share": 1.0,

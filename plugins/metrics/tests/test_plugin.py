@@ -13,7 +13,8 @@ import pytest
 from hookline.plugin_manager import PluginManager
 from hookline.testing import check_plugin
 from hookline_hookspecs import HookContext, HooklineError, Rollout, TrainerState, hookimpl
-from hookline_metrics import Metrics, MetricsHook, Options, monitor_thread
+from hookline_metrics import Metrics, MetricsHook, Options, monitor_thread, recording
+from hookline_metrics.sinks import sink_worker
 
 Run = Callable[..., TrainerState]
 Read = Callable[..., list[tuple[Any, ...]]]
@@ -194,6 +195,75 @@ def test_a_report_that_its_owner_changes_afterwards_is_recorded_as_it_was(
     report["loss"] = 99.0
     finish(manager, hookline_state(step=1))
     assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(1.0,)]
+
+
+def test_numbers_that_their_plugin_changes_afterwards_are_recorded_as_they_were(
+    manager: PluginManager, hookline_state: Run, read: Read
+) -> None:
+    numbers = {"x": 1.0}
+    manager.register(Offers(numbers), "keeps its dictionary")
+    manager.emit.on_epoch_end(state=hookline_state(epoch=0, step=1))
+    numbers["x"] = 2.0
+    numbers["y"] = 3.0
+    manager.emit.on_epoch_end(state=hookline_state(epoch=1, step=2))
+    numbers.clear()
+    finish(manager, hookline_state(epoch=1, step=2))
+    assert read("SELECT step, name, value FROM metrics WHERE name IN ('x', 'y')") == [
+        (1, "x", 1.0),
+        (2, "x", 2.0),
+        (2, "y", 3.0),
+    ]
+
+
+def test_a_run_that_is_tried_again_in_one_folder_has_all_metrics_of_both(
+    manager: PluginManager, hookline_state: Run, read: Read
+) -> None:
+    for loss in (0.5, 0.25):
+        state = hookline_state(epoch=0, step=4, loss_stats={"loss": loss})
+        manager.emit.on_new_training_run(state=state)
+        manager.emit.on_epoch_end(state=state)
+        finish(manager, state)
+    assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(0.5,), (0.25,)]
+
+
+def test_notes_that_no_thread_takes_are_bounded_and_their_reports_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_NOTED", 100)
+    monkeypatch.setattr(recording, "END_SECONDS", 0.1)
+    monkeypatch.setattr(sink_worker, "CAPACITY", 300)
+    never = threading.Event()
+    hangs = recording.Recording(tmp_path, {"hangs": never.wait}, Options(progress="off", system_every=0))  # type: ignore[dict-item]
+    with hangs._digesting:  # as another thread has that hangs, and does not come back
+        for step in range(150):
+            hangs.later(hangs.digest.add_report, step, {"loss": 1.0}, 0.0)
+        assert len(hangs._noted) == 150
+    for step in range(850):
+        hangs.later(hangs.digest.add_report, step, {"loss": 1.0}, 0.0)
+    assert len(hangs._noted) <= 100
+    assert [worker.unwritten for worker in hangs._workers] >= [900]
+    assert list(hangs.end()) == []
+    assert [worker.unwritten for worker in hangs._workers] == [1000]
+
+
+def test_an_event_that_cannot_be_digested_is_a_failure_of_the_plugin_and_costs_no_other_metrics(
+    manager: PluginManager, hookline_state: Run, read: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_down() -> None:
+        raise ValueError("no such lesson")
+
+    plugin = manager.get_plugin("metrics")
+    assert isinstance(plugin, Metrics)
+    state = hookline_state(epoch=0, step=1, loss_stats={"loss": 0.5})
+    manager.emit.on_new_training_run(state=state)
+    assert plugin._recording is not None
+    plugin._recording.later(break_down)
+    plugin._recording.later(break_down)
+    manager.emit.on_epoch_end(state=state)
+    finish(manager, state)
+    assert "events whose metrics are left out: 2, the first at break_down: ValueError: no such lesson" in caplog.text
+    assert manager.faults
+    assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(0.5,)]
 
 
 def test_the_database_is_readable_while_it_is_written(
@@ -403,10 +473,12 @@ def test_epochs_before_the_first_rollout_of_a_worker_are_a_warm_start(
     assert live.epoch_kind == "train"
     manager.emit.on_weights_updated(context=HookContext(), version=0)
     manager.emit.on_epoch_end(state=state)
+    plugin._recording.catch_up()
     assert (live.epoch_kind, live.complete_epochs, len(live.epoch_ends)) == ("warm start", 1, 1)
     state.epoch = 1
     manager.emit.on_rollout_start(context=HookContext())
     manager.emit.on_epoch_end(state=state)
     manager.emit.on_weights_updated(context=HookContext(), version=1)
+    plugin._recording.catch_up()
     assert (live.epoch_kind, live.complete_epochs, len(live.epoch_ends)) == ("rollout", 2, 1)
     finish(manager, state)

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from pathlib import Path
 from typing import Any, Final
 
-from hookline_hookspecs import Emit, TrainerState
-
-__all__ = ["Merger", "MetricsCollector", "NameCheck", "as_scalar", "calling_code"]
+__all__ = ["Merger", "NameCheck", "NewScores", "as_scalar", "calling_code"]
 
 logger = logging.getLogger("hookline.metrics")
 
@@ -142,58 +139,35 @@ class Merger:
             logger.warning(message)
 
 
-class MetricsCollector:
-    """Merges the metrics of all sources. Each source is read once for each step.
+class NewScores:
+    """Finds the scores that are new. They stay in the state until the next evaluation, and are recorded once."""
 
-    :param emit: emits `collect_metrics` to other plugins; None to leave them out.
-    """
-
-    def __init__(self, emit: Emit | None = None) -> None:
-        self._emit = emit
-        self._merger = Merger()
-        self._collected_at: tuple[Path | None, int, int] | None = None
-        self._new_scores: set[str] = set()
-        self._recorded_scores: dict[str, tuple[int, float]] = {}
+    def __init__(self) -> None:
+        self._announced: set[str] = set()
+        self._recorded: dict[str, tuple[int, float]] = {}
         """The step and the value at which each score was last recorded."""
-        self._seen_scores: dict[str, float] = {}
+        self._seen: Mapping[str, float] = {}
 
-    def mark_recorded(self, state: TrainerState) -> None:
-        """Treat the state's metrics as recorded. A checkpoint that a run resumes from has them in its database."""
-        self._collected_at = state.run_dir, state.epoch, state.step
-        self._recorded_scores = {name: (state.step, score) for name, score in state.eval_scores.items()}
-        self._seen_scores = dict(state.eval_scores)
+    def mark_recorded(self, scores: Mapping[str, float], step: int) -> None:
+        """Treat these scores as recorded. A checkpoint that a run resumes from has them in its database."""
+        self._recorded = {name: (step, score) for name, score in scores.items()}
+        self._seen = dict(scores)
 
-    def add_new_scores(self, scores: Mapping[str, float]) -> None:
+    def announce(self, scores: Mapping[str, float]) -> None:
         """Record the scores of an evaluation that has ended, even where they equal the last ones."""
-        self._new_scores.update(scores)
+        self._announced.update(scores)
 
-    def collect(self, state: TrainerState, own: Callable[[], Mapping[str, float]]) -> dict[str, Any]:
-        """All metrics by name. Where two sources have the same name, the first wins.
-
-        :param own: returns the metrics that this plugin has measured since the last call.
-        """
-        return self._merger.merge(self._sources(state, own))
-
-    def _sources(self, state: TrainerState, own: Callable[[], Mapping[str, float]]) -> Iterator[tuple[str, Any]]:
-        # Scores stay in the state until the next evaluation. Each is recorded once, at the step of its evaluation.
-        if self._new_scores or state.eval_scores != self._seen_scores:
-            self._seen_scores = dict(state.eval_scores)
-            scores = {name: score for name, score in self._seen_scores.items() if self._is_new(name, score, state.step)}
-            if scores:
-                self._new_scores = set()
-                self._recorded_scores |= {name: (state.step, score) for name, score in scores.items()}
-                yield "state.eval_scores", scores
-        # The end of a run is usually also the end of an epoch, whose metrics were collected just before.
-        position = state.run_dir, state.epoch, state.step
-        if position != self._collected_at:
-            self._collected_at = position
-            yield "state.loss_stats", state.loss_stats
-            yield "state.rollout_stats", state.rollout_stats
-            yield "plugin 'metrics'", own()
-            if self._emit is not None:
-                for plugin, numbers in self._emit.collect_metrics(state=state).items():
-                    yield f"plugin {plugin!r}", numbers
+    def take(self, scores: Mapping[str, float], step: int) -> Mapping[str, float]:
+        """Those of the state's scores that are to be recorded, at the step of their evaluation."""
+        if not self._announced and scores == self._seen:
+            return {}
+        self._seen = scores
+        new = {name: score for name, score in scores.items() if self._is_new(name, score, step)}
+        if new:
+            self._announced = set()
+            self._recorded |= {name: (step, score) for name, score in new.items()}
+        return new
 
     def _is_new(self, name: str, score: float, step: int) -> bool:
-        recorded_at, recorded = self._recorded_scores.get(name, (None, None))
-        return recorded != score or (name in self._new_scores and recorded_at != step)
+        recorded_at, recorded = self._recorded.get(name, (None, None))
+        return recorded != score or (name in self._announced and recorded_at != step)

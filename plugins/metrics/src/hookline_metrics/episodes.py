@@ -57,7 +57,7 @@ class Held(NamedTuple):
 
 
 class EpisodeLog:
-    """Samples episodes on the training thread, for the file, which another thread writes, and for the sinks.
+    """Samples episodes, for the file, which another thread writes, and for the sinks.
 
     In some loops the reward processor writes its results into an episode's metadata after `on_rollout_end`. So a sample
     is held until the next event that follows rewards, and only then passed to the thread that writes.
@@ -79,7 +79,7 @@ class EpisodeLog:
         self._newest: deque[str] = deque(maxlen=limit)
         self._has_new = False
 
-    # -- on the training thread -----------------------------------------------------------------------------------
+    # -- sampling -------------------------------------------------------------------------------------------------
 
     def hold(self, step: int, epoch: int | None, lesson: str | None, episodes: Sequence[Episode]) -> None:
         """Take a sample of these episodes, unless one is held or the lesson's last one was a moment ago."""

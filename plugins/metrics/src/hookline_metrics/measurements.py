@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
-
-from hookline_hookspecs import HookContext, Rollout
 
 __all__ = ["PHASES", "LessonMetrics", "Phase", "PhaseTimer", "SystemMonitor", "gradient_statistics"]
 
@@ -25,13 +22,12 @@ SHARE_NAMES: Final = tuple(f"time/{phase}_share" for phase in PHASES)
 class PhaseTimer:
     """Adds up the seconds of each phase. Phases can be nested, and time counts for the innermost.
 
-    :param now: the clock, in seconds.
+    `at` is a time in seconds, by the clock of `began`.
     """
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now = now
+    def __init__(self, began: float) -> None:
         self._open: list[Phase] = []
-        self._since = now()
+        self._since = began
         self._seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self._counts: tuple[int, int] | None = None
         self._has_trained = False
@@ -40,35 +36,34 @@ class PhaseTimer:
     def current(self) -> Phase:
         return self._open[-1] if self._open else "other"
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: Phase, at: float) -> None:
         """Start a phase. Entering it twice still needs only one `leave`."""
-        self.leave(phase)
+        self.leave(phase, at)
         self._open.append(phase)
         self._has_trained = self._has_trained or phase == "train"
 
-    def leave(self, phase: Phase) -> None:
+    def leave(self, phase: Phase, at: float) -> None:
         """End a phase, and all phases inside it that were not ended."""
-        self._add_up()
+        self._add_up(at)
         if phase in self._open:
             del self._open[self._open.index(phase) :]
 
-    def leave_all(self) -> None:
-        self._add_up()
+    def leave_all(self, at: float) -> None:
+        self._add_up(at)
         self._open.clear()
 
-    def _add_up(self) -> None:
-        now = self._now()
-        self._seconds[self.current] += now - self._since
-        self._since = now
+    def _add_up(self, at: float) -> None:
+        self._seconds[self.current] += at - self._since
+        self._since = at
 
-    def restart(self, step: int, agent_step: int) -> None:
+    def restart(self, step: int, agent_step: int, at: float) -> None:
         """Start to measure at these counts."""
-        self.leave_all()
+        self.leave_all(at)
         self._take(step, agent_step)
 
-    def numbers(self, step: int, agent_step: int) -> dict[str, float]:
+    def numbers(self, step: int, agent_step: int, at: float) -> dict[str, float]:
         """Seconds and share of each phase since the last call, and the rates of steps and agent steps."""
-        self._add_up()
+        self._add_up(at)
         before = self._counts
         has_trained = self._has_trained
         seconds = self._take(step, agent_step)
@@ -108,18 +103,19 @@ class LessonMetrics:
     def __init__(self) -> None:
         self.unlocked: set[str] = set()
 
-    def after_rollout(self, context: HookContext, rollout: Rollout) -> dict[str, float]:
-        lesson = context.lesson_id
+    def after_rollout(
+        self, lesson: str | None, performance: float | None, stats: Mapping[str, float]
+    ) -> dict[str, float]:
         if lesson is None:
             return {}
         numbers = {}
         if lesson not in self.unlocked:
             self.unlocked.add(lesson)
             numbers[f"curriculum/{lesson}/unlocked"] = 1.0
-        if "performance" in context.metadata:
-            numbers[f"curriculum/{lesson}/success"] = context.metadata["performance"]
-        if "mean_reward" in rollout.stats:
-            numbers[f"curriculum/{lesson}/reward"] = rollout.stats["mean_reward"]
+        if performance is not None:
+            numbers[f"curriculum/{lesson}/success"] = performance
+        if "mean_reward" in stats:
+            numbers[f"curriculum/{lesson}/reward"] = stats["mean_reward"]
         return numbers
 
     def after_update(self, changes: Mapping[str, Any]) -> dict[str, float]:

@@ -30,6 +30,7 @@ class MonitorThread:
     :param system_every: seconds between two measurements of the machine; 0 for none.
     :param record: called with the metrics of the machine.
     :param files: functions that write a file to the run's folder if it has changed, by what to call them in a warning.
+    :param catch_up: brings the live state up to date.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class MonitorThread:
         system_every: float,
         record: Callable[[Mapping[str, float]], None],
         files: Mapping[str, Callable[[Path], None]],
+        catch_up: Callable[[], None],
     ) -> None:
         self._moment = live
         self._folder = folder
@@ -47,6 +49,7 @@ class MonitorThread:
         self._system_every = system_every
         self._record = record
         self._files = files
+        self._catch_up = catch_up
         self._monitor: SystemMonitor | None = None
         self._system_due = time.monotonic()
         self._has_touched = False
@@ -70,6 +73,7 @@ class MonitorThread:
     def _look(self) -> None:
         if self._folder is not None and self._moment.thread.is_alive():
             self._attempt("touch its heartbeat", self._touch, self._folder / "heartbeat")
+        self._catch_up()
         if self._folder is not None and self._has_touched:
             for what, write in self._files.items():
                 self._attempt(f"write {what}", write, self._folder)

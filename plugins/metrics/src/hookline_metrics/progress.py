@@ -1,6 +1,6 @@
 """Shows the progress of a run on stderr: a bar on a terminal, a line every ten seconds elsewhere.
 
-The training thread writes what is shown to `LiveState`, and another thread shows it.
+What is shown is in `LiveState`, which `Digest` keeps up to date, and a thread of its own shows it.
 """
 
 from __future__ import annotations

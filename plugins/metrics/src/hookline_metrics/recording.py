@@ -5,15 +5,19 @@ from __future__ import annotations
 import atexit
 import logging
 import pkgutil
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from hookline_hookspecs import Emit
+from hookline_hookspecs.errors import describe_error
 from hookline_hookspecs.sinks import Report, Run, Sink
 from hookline_metrics.collecting import NameCheck
+from hookline_metrics.digest import Digest
 from hookline_metrics.episodes import EpisodeLog
 from hookline_metrics.failures import FailureLog
 from hookline_metrics.monitor_thread import MonitorThread
@@ -36,12 +40,18 @@ EXIT_SECONDS: Final = 20.0
 """How long the process waits at exit for a sink that is still busy, for example with an upload."""
 
 
+MAX_NOTED: Final = 10_000
+"""Notes that wait for another thread. Where none takes them, the training thread digests so many itself."""
+
+
 class LostReportsError(RuntimeError):
     """Reports did not reach a sink."""
 
 
 class Recording:
     """The sinks of one run, each with its own thread, and the monitor thread.
+
+    What happens in the run is noted by `later`, and digested by these threads.
 
     :param folder: the run's folder, None for a run that writes no files.
     :param sinks: functions that open a sink, by its name for messages.
@@ -50,35 +60,79 @@ class Recording:
     def __init__(self, folder: Path | None, sinks: Mapping[str, Callable[[], Sink]], options: Options) -> None:
         self.folder = folder
         self.live = LiveState()
-        self.episodes = EpisodeLog(options.episodes, options.samples, self.pass_on)
         self.failures = FailureLog()
+        self._noted: deque[tuple[Any, ...]] = deque()
+        self._digesting = threading.Lock()
+        self._failed_notes = 0
+        self._first_error = ""
+        episodes = EpisodeLog(options.episodes, options.samples, self.pass_on)
+        self.digest = Digest(time.perf_counter(), self.live, episodes, self._put)
+        self.names = NameCheck()
         every_report = options.steps == "all"
-        self._workers = [SinkWorker(name, own, every_report=every_report) for name, own in sinks.items()]
-        self._names = NameCheck()
+        self._workers = [
+            SinkWorker(name, own, every_report=every_report, before_taking=self.catch_up) for name, own in sinks.items()
+        ]
         progress = open_progress(options.progress)
         # What has a database has the run's other files too. `MetricsHook`, beside the plugin, leaves them to it.
-        files = {"episodes": self.episodes.write, "failures of plugins": self.failures.write}
+        files = {"episodes": episodes.write, "failures of plugins": self.failures.write}
         self._monitor_thread = MonitorThread(
-            self.live, folder, progress, options.system_every, self._record_now, files if self.has_database else {}
+            self.live,
+            folder,
+            progress,
+            options.system_every,
+            self._record_now,
+            files if self.has_database else {},
+            self.catch_up,
         )
         self._is_over = False
         # So that everything is written even if no event ends the run.
         atexit.register(self._end_at_exit)
 
-    def record(
-        self, step: int, epoch: int | None, numbers: Mapping[str, Any], source: str | Callable[[], str] = "the run"
-    ) -> float:
+    def later(self, *note: Any) -> None:
+        """Note a call, a function and its arguments, which another thread makes. Does not wait for that thread.
+
+        If all threads hang, as with a disk that does not answer, the notes become reports in the bounded queues.
+        """
+        self._noted.append(note)
+        if len(self._noted) > MAX_NOTED:
+            self.catch_up(timeout=0.0)
+
+    def catch_up(self, timeout: float = -1.0) -> None:
+        """Make all calls that were noted, in their order.
+
+        :param timeout: how long to wait for another thread that does the same; -1 for as long as it takes.
+        """
+        if not self._digesting.acquire(timeout=timeout):
+            return
+        try:
+            while self._noted:
+                call, *arguments = self._noted.popleft()
+                try:
+                    call(*arguments)
+                except Exception as error:
+                    self._failed_notes += 1
+                    self._first_error = self._first_error or f"{call.__name__}: {describe_error(error)}"
+        finally:
+            self._digesting.release()
+
+    def record(self, step: int, epoch: int | None, numbers: Mapping[str, Any], source: str = "the run") -> float:
         """Queue metrics for all sinks, and return the timestamp that they get. Never blocks.
 
         :param numbers: must not be changed afterwards.
         :param source: where they come from, for the warning about an invalid name.
         """
-        if not self._names.known.issuperset(numbers):
-            numbers = self._names.valid(numbers, source)
-        report = Report(step, epoch, numbers, time.time())
+        now = time.time()
+        self.later(self._put, step, epoch, numbers, now, source)
+        return now
+
+    def _put(
+        self, step: int, epoch: int | None, numbers: Mapping[str, Any], time: float, source: str = "the run"
+    ) -> None:
+        if not self.names.known.issuperset(numbers):
+            numbers = self.names.valid(numbers, source)
+        report = Report(step, epoch, numbers, time)
         for worker in self._workers:
             worker.put(report)
-        return report.time
 
     def pass_on(self, item: Item) -> None:
         """Queue samples, a replay or a checkpoint for all sinks. Never blocks."""
@@ -114,6 +168,7 @@ class Recording:
         self._is_over = True
         deadline = time.monotonic() + END_SECONDS
         self._monitor_thread.end(deadline)
+        self.catch_up(timeout=max(0.0, deadline - time.monotonic()))
         for worker in self._workers:
             worker.end()
         for worker in self._workers:
@@ -124,9 +179,11 @@ class Recording:
             atexit.unregister(self._end_at_exit)
         for worker in busy:
             logger.warning("%s is still being written to. The process waits for it at exit", worker.name)
-        lost = _lost_reports(worker for worker in self._workers if worker not in busy)
-        if lost:
-            raise LostReportsError(lost)
+        lost = [_lost_reports(worker for worker in self._workers if worker not in busy)]
+        if self._failed_notes:
+            lost.append(f"events whose metrics are left out: {self._failed_notes}, the first at {self._first_error}")
+        if any(lost):
+            raise LostReportsError("; ".join(filter(None, lost)))
 
     def _end_at_exit(self) -> None:
         try:

@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol
 
 from hookline_hookspecs import Emit, HookContext, HooklineError, Rollout, TrainerHook, TrainerState, hookimpl
 from hookline_hookspecs.sinks import Report, Sink, join_reports
-from hookline_metrics.collecting import MetricsCollector
 from hookline_metrics.options import Options
 from hookline_metrics.plugin import Metrics
 
@@ -75,7 +74,7 @@ class MetricsHook(Metrics, TrainerHook):
 
     def use_emit(self, emit: Emit) -> None:
         """Collect the metrics of other plugins through `emit`. A trainer calls this on every hook that has it."""
-        self._collector = MetricsCollector(emit)
+        self._emit = emit
 
     @hookimpl(scope="driver")
     def save_plugin_state(self, state: TrainerState) -> None:
@@ -114,9 +113,9 @@ class MetricsHook(Metrics, TrainerHook):
             sinks["the stats client"] = partial(_StatsClientSink, self.stats_client)
         return sinks
 
-    def _own_numbers(self, state: TrainerState) -> dict[str, float]:
+    def _own_numbers(self) -> Mapping[str, float]:
         elapsed = {} if self.timer is None else self.timer.get_all_elapsed()
-        return super()._own_numbers(state) | {f"timer/{name}": seconds for name, seconds in elapsed.items()}
+        return {f"timer/{name}": seconds for name, seconds in elapsed.items()}
 
 
 class _WandbRunSink(Sink):

@@ -1,6 +1,6 @@
 """`SinkWorker`: a thread that writes to one sink from a bounded queue.
 
-The training thread only appends to a deque and wakes no thread. The worker polls the queue once a second and writes
+Reports are appended to a deque, and no thread is woken. The worker polls the queue once a second and writes
 all new reports in one call. A flush, which a checkpoint needs, makes it write at once.
 """
 
@@ -59,10 +59,19 @@ class SinkWorker:
 
     :param open_sink: opens the sink, on that thread.
     :param every_report: pass on every report, however fast they come.
+    :param before_taking: called on that thread before it takes the queued reports. It may queue more.
     """
 
-    def __init__(self, name: str, open_sink: Callable[[], Sink], *, every_report: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        open_sink: Callable[[], Sink],
+        *,
+        every_report: bool = False,
+        before_taking: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
+        self._before_taking = before_taking
         self._condenser = None if every_report else Condenser(self._converted)
         self.lost = 0
         """How many reports were dropped."""
@@ -84,7 +93,7 @@ class SinkWorker:
         self._thread = threading.Thread(target=self._work, name=f"hookline-metrics-{name}", daemon=True)
         self._thread.start()
 
-    # -- on the training thread -----------------------------------------------------------------------------------
+    # -- on other threads -----------------------------------------------------------------------------------------
 
     def put(self, report: Report) -> None:
         """Queue a report. Its values may be of any type. Never blocks."""
@@ -157,6 +166,7 @@ class SinkWorker:
     def _write_all(self, *, hold_back: bool) -> None:
         # Flushes are taken before reports, so that the reports queued before a flush are among those written.
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
+        self._before_taking()
         if self._is_unavailable:
             self.lost += len(self._waiting)
             self._waiting.clear()
