@@ -157,6 +157,21 @@ def test_ctrl_c_while_torch_is_imported_is_answered_in_a_line(tmp_path: Path) ->
     assert (run.returncode, errors) == (130, "stopped before the run began.\n")
 
 
+def test_two_runs_of_one_config_do_not_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("hookline_metrics")
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", "cartpole", "--epochs", "1", "--run-dir", f"runs/{name}", "-p", "no:evaluation"])
+        assert not ended.value.code
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["runs", "--diff", "one", "two"])
+    assert capsys.readouterr().out == "one and two have the same config, plugins and versions\n"
+
+
 def test_a_run_without_its_plugins_goes_on_without_their_files(tmp_path: Path) -> None:
     off = [part for name in ("checkpoint", "metrics", "evaluation", "status") for part in ("-p", f"no:{name}")]
     result = train("addition", "--epochs", "1", "--run-dir", "run", *off, cwd=tmp_path)

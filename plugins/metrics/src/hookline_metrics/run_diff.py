@@ -13,6 +13,8 @@ from hookline_hookspecs.redaction import redact
 __all__ = ["diff_lines", "diff_runs"]
 
 ABSENT: Final = "-"
+WHICH_RUN: Final = ("resume", "run_dir")
+"""Fields of the trainer's config that say which run it is, not what it does."""
 
 Differences = dict[str, tuple[str, str]]
 """The values of both runs as text, by name."""
@@ -26,6 +28,10 @@ def diff_runs(first: Path, second: Path) -> dict[str, Differences]:
     for config in configs:
         plugins, packages = config.pop("plugins", {}), config.pop("packages", {})
         config.pop("disabled", None)  # the same is said by the plugins that are there
+        trainer = config.get("trainer")
+        if isinstance(trainer, dict):
+            for key in WHICH_RUN:
+                trainer.pop(key, None)
         parts["config"].append(dict(_flat(config)))
         parts["plugins"].append(dict(_settings_of(plugins)))
         compared = {name: own for name, own in plugins.items() if name in in_both}
