@@ -79,9 +79,15 @@ def test_it_saves_every_so_many_epochs_or_steps_when_an_epoch_ends(
 
 
 @pytest.mark.parametrize(
-    ("options", "saved"), [({"every": None}, [9, 39, 49, 79]), ({"every": 10}, [*range(9, 90, 10)])]
+    ("options", "saved"),
+    [
+        ({"every": None}, [9, 39, 69]),
+        ({"every": None, "keep_best": 1, "best_metric": "eval/success_rate"}, [9, 39, 49, 79]),
+        ({"every": 10}, [*range(9, 90, 10)]),
+    ],
+    ids=["by default", "with the best kept", "with an interval"],
 )
-def test_by_default_a_fast_run_is_saved_when_it_is_evaluated_and_else_every_two_seconds(
+def test_a_fast_run_is_saved_every_five_seconds_and_when_it_is_evaluated_if_the_best_are_kept(
     checkpoint: Register,
     hookline_manager: PluginManager,
     run: Run,
@@ -97,7 +103,7 @@ def test_by_default_a_fast_run_is_saved_when_it_is_evaluated_and_else_every_two_
     hookline_manager.emit.on_new_training_run(state=state)
     hookline_manager.emit.pre_training(state=state, report_data={"start_epoch": 0})
     for state.epoch in range(90):
-        now += 0.07
+        now += 0.175
         state.step += 1
         if state.epoch == 49:
             state.shared["evaluation"]["step"] = state.step

@@ -133,7 +133,8 @@ def test_a_failure_is_told_with_its_error(
 def test_a_long_run_keeps_its_start_and_its_latest_entries(
     manager: PluginManager, hookline_state: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hookline_status.plugin.RUNNING_SECONDS", 0.0)
+    for pause in ("RUNNING_SECONDS", "PAUSE_SECONDS"):
+        monkeypatch.setattr(f"hookline_status.plugin.{pause}", 0.0)
     manager.emit.on_new_training_run(state=hookline_state())
     for epoch in range(KEPT_ENTRIES + 20):
         manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
@@ -158,21 +159,32 @@ def test_a_run_has_about_a_hundred_entries_by_default(
     assert [entry["data"]["epoch"] for entry in read(tmp_path)[:-1]] == [*range(every - 1, 30, every)]
 
 
-def test_after_a_hundred_entries_a_fast_run_has_one_in_five_seconds(
-    manager: PluginManager, hookline_state: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "latest"), [({"every": 1}, [98, 99, 199, 299, 399]), ({}, [28, 29, 39, 49, 379, 389, 399])]
+)
+def test_a_fast_run_has_few_entries_after_the_first(
+    hookline_manager: PluginManager,
+    hookline_state: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, int],
+    latest: list[int],
 ) -> None:
+    hookline_manager.register(Status(Options(**options)), "status")
     now = 100.0
     monkeypatch.setattr("hookline_status.plugin.time.monotonic", lambda: now)
-    manager.emit.on_new_training_run(state=hookline_state())
+    hookline_manager.emit.on_new_training_run(state=hookline_state())
     for epoch in range(KEPT_ENTRIES + 300):
         now += 0.0505
-        manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
-        manager.drain()
+        hookline_manager.emit.on_epoch_end(state=hookline_state(epoch=epoch))
+        hookline_manager.drain()
     monkeypatch.undo()
-    manager.emit.on_training_complete(state=hookline_state(epoch=epoch))
-    manager.drain()
+    hookline_manager.emit.on_training_complete(state=hookline_state(epoch=epoch))
+    hookline_manager.drain()
     epochs = [entry["data"]["epoch"] for entry in read(tmp_path) if entry["status"] == "RUNNING"]
-    assert epochs[-5:] == [98, 99, 199, 299, 399]
+    assert [epoch for epoch in epochs if epoch in latest] == latest
+    assert epochs[-3:] == latest[-3:]
+    assert len(epochs) == (99 if options else 67)
 
 
 def test_a_number_that_json_lacks_is_null(manager: PluginManager, hookline_state: Run, tmp_path: Path) -> None:

@@ -25,7 +25,11 @@ def seed_generators(seed: int) -> None:
     """Seed the global rngs of Python, NumPy and torch on all devices."""
     random.seed(seed)
     np.random.seed(seed)  # users' environments and datasets may use it
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # `torch.manual_seed` takes a millisecond to look for other devices
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
 
 
 def take_generators() -> dict[str, Any]:

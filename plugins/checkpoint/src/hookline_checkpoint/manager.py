@@ -149,7 +149,9 @@ class CheckpointManager:
         if self._saver is None or self._latest is None:
             return False
         every = self.options.wandb_every
-        return self._uploads.offer(self._latest, wandb_run, self._saver.retention, every=every, is_final=is_final)
+        return self._uploads.start_if_due(
+            self._latest, wandb_run, self._saver.retention, every=every, is_final=is_final
+        )
 
     def finish_upload(self, *, wait: bool = False) -> str | None:
         """The URI of the artifact that was uploaded since the last call, if any."""

@@ -16,8 +16,8 @@ class Options:
 
     every: int | None = None
     """Epochs between two checkpoints. None for about fifty in a long run, every 10 epochs of up to 500, every 20 of up
-    to 1000, and so on, but at most one in 2 seconds, unless the epoch was evaluated; or for none by epochs where
-    `every_steps` is given."""
+    to 1000, and so on, but at most one in 5 seconds, besides epochs that were evaluated if `keep_best` is given; or for
+    none by epochs where `every_steps` is given."""
     every_steps: int | None = None
     """Gradient steps between two checkpoints; None for none by steps. An epoch cannot be resumed from its middle, so
     the checkpoint is saved when the epoch ends."""

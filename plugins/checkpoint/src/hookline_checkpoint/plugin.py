@@ -17,7 +17,7 @@ __all__ = ["Checkpoint", "CheckpointEvents"]
 
 logger = logging.getLogger("hookline.checkpoint")
 
-DEFAULT_SECONDS: Final = 2.0
+DEFAULT_SECONDS: Final = 5.0
 """The least time between two checkpoints by the default interval. A fast run has fifty epochs in a second."""
 
 
@@ -100,11 +100,11 @@ class CheckpointEvents:
     def _can_wait(self, state: TrainerState) -> bool:
         """Whether a checkpoint by the default interval may be left out, since there was one a moment ago.
 
-        An epoch that was evaluated is always saved: it may be the best.
+        Where the best are kept, an epoch that was evaluated is always saved: it may be one of them.
         """
-        has_own_interval = self.checkpoint_manager.options.has_own_interval
-        is_evaluated = state.shared["evaluation"].get("step") == state.step
-        return not (has_own_interval or is_evaluated) and time.monotonic() < self._saved_at + DEFAULT_SECONDS
+        options = self.checkpoint_manager.options
+        may_be_best = options.keep_best > 0 and state.shared["evaluation"].get("step") == state.step
+        return not (options.has_own_interval or may_be_best) and time.monotonic() < self._saved_at + DEFAULT_SECONDS
 
     def _save_if_free(self, state: TrainerState) -> None:
         """Save, unless the previous checkpoint is still being written and `when_busy` is `skip`."""

@@ -37,10 +37,10 @@ class Uploads:
         """Whether there is an upload that `finish` has not returned yet."""
         return self._thread is not None
 
-    def offer(
+    def start_if_due(
         self, record: CheckpointRecord, wandb_run: Any, retention: Retention, *, every: int, is_final: bool
     ) -> bool:
-        """Upload a checkpoint if an upload is due, or if it is the run's final checkpoint. Returns whether.
+        """Start to upload a checkpoint if that is due, or if it is the run's final checkpoint. Returns whether it did.
 
         :param every: epochs between two uploads; 0 for none.
         """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hookline_hookspecs import TrainerState, hookimpl
 from hookline_status.heartbeat import Heartbeat, Phase
 from hookline_status.messages import Kind, Reporter
-from hookline_status.status_file import Entry
+from hookline_status.status_file import StatusEntry
 
 if TYPE_CHECKING:
     from hookline_status.endpoint import Endpoint
@@ -128,7 +128,7 @@ class EndpointHooks:
 
     # -- from the plugin's background thread ----------------------------------------------------------------------
 
-    def send_entry(self, state: TrainerState, event: str, entry: Entry) -> None:
+    def send_entry(self, state: TrainerState, event: str, entry: StatusEntry) -> None:
         """Send an entry of `status.json`. The last entry of a run is never dropped."""
         kind = Kind.TERMINAL if entry.status in ("SUCCESS", "FAILURE") else Kind.EVENT
         self._open(state).event(event, entry.as_dict(), kind)

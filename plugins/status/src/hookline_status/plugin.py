@@ -11,10 +11,10 @@ from typing import Any, Final, Literal
 
 from hookline_hookspecs import TrainerState, hookimpl
 from hookline_hookspecs.errors import describe_error
-from hookline_hookspecs.schedules import Schedule, as_schedule
+from hookline_hookspecs.schedules import Every, Schedule, as_schedule
 from hookline_status.endpoint import Endpoint
 from hookline_status.endpoint_hooks import EndpointHooks
-from hookline_status.status_file import KEPT_ENTRIES, Entry, StatusFile, as_kpi, as_time
+from hookline_status.status_file import KEPT_ENTRIES, StatusEntry, StatusFile, as_kpi, as_time
 
 __all__ = ["Options", "Status"]
 
@@ -23,6 +23,11 @@ RUNNING: Final = {"epoch": ("on_epoch_end", "on_epoch_end"), "step": ("post_trai
 
 RUNNING_SECONDS: Final = 5.0
 """Seconds between two RUNNING entries after the first hundred. A fast run has a hundred epochs in a second."""
+
+AT_ONCE: Final = 30
+"""The first entries of a fast run. Where the user has not chosen when there is one, the next ones take their time."""
+PAUSE_SECONDS: Final = 0.5
+"""Seconds between two of those."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,8 @@ class Options:
     """The http or https URL that messages are sent to. None to write the file only."""
     every: int | None = None
     """Epochs between two RUNNING entries. None for about a hundred in a run, every epoch of up to 100, every second one
-    of up to 200, and so on; or for no such entries where `every_steps` is given. After the first hundred, there is at
-    most one in 5 seconds.
+    of up to 200, and so on, and after the first 30 at most two in a second; or for no such entries where `every_steps`
+    is given. After the first hundred, there is at most one in 5 seconds.
     """
     every_steps: int | None = None
     """Gradient steps between two RUNNING entries; None for none."""
@@ -59,13 +64,13 @@ class HundredInARun(Schedule):
     """Every epoch of a run of up to a hundred epochs, every second one of up to two hundred, and so on."""
 
     def __init__(self) -> None:
-        self.every = 1
+        self._every = Every(1)
 
     def set_length(self, epochs: int | None) -> None:
-        self.every = max(1, -(-(epochs or 0) // 100))
+        self._every = Every(max(1, -(-(epochs or 0) // 100)))
 
-    def next_after(self, tick: int) -> int:
-        return (tick // self.every + 1) * self.every
+    def next_after(self, tick: int) -> int | None:
+        return self._every.next_after(tick)
 
 
 class Status:
@@ -113,11 +118,17 @@ class Status:
         @hookimpl(specname=event, schedule=as_schedule(every), background=True, scope="driver")
         def add(state: TrainerState) -> None:
             now = time.monotonic()
-            if self._running_entries < KEPT_ENTRIES or now - self._latest_running >= RUNNING_SECONDS:
+            if now - self._latest_running >= self._pause(is_default=every is self._by_default):
                 self._running_entries, self._latest_running = self._running_entries + 1, now
                 self._add(state, phase, "RUNNING", f"{unit} {getattr(state, unit)} is complete")
 
         return add
+
+    def _pause(self, *, is_default: bool) -> float:
+        """The least seconds between the last RUNNING entry and the next."""
+        if self._running_entries >= KEPT_ENTRIES:
+            return RUNNING_SECONDS
+        return PAUSE_SECONDS if is_default and self._running_entries >= AT_ONCE else 0.0
 
     @hookimpl(background=True, scope="driver")
     def on_training_complete(self, state: TrainerState) -> None:
@@ -143,7 +154,7 @@ class Status:
     ) -> None:
         kpi = as_kpi(state.rollout_stats, state.loss_stats, state.eval_scores)
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Entry(date, status, message, self._data(state, event == "on_epoch_end"), kpi)
+        entry = StatusEntry(date, status, message, self._data(state, event == "on_epoch_end"), kpi)
         if self._endpoint_hooks is not None:
             self._endpoint_hooks.send_entry(state, event, entry)
         if state.run_dir is None:

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 from hookline_hookspecs.files import write_atomically
 from hookline_hookspecs.redaction import redact
 
-__all__ = ["KEPT_ENTRIES", "Entry", "StatusFile", "as_kpi", "as_time"]
+__all__ = ["KEPT_ENTRIES", "StatusEntry", "StatusFile", "as_kpi", "as_time"]
 
 KEPT_ENTRIES: Final = 100
 """The most entries that the file has after the first."""
@@ -35,7 +35,7 @@ MIN_WRITE_INTERVAL: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class StatusEntry:
     """One entry of `status.json`."""
 
     date: str
@@ -59,7 +59,7 @@ class StatusFile:
         self._latest: deque[str] = deque(maxlen=KEPT_ENTRIES)
         self._written_at = -math.inf
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StatusEntry) -> None:
         """Add an entry. STARTED starts a new file. RUNNING may be written later, together with the next entry."""
         text = json.dumps(redact(entry.as_dict(), by_names=False), allow_nan=False)
         if entry.status == "STARTED":

@@ -136,6 +136,8 @@ def _plain_array(array: Any) -> Any:
     import numpy  # imported here so that listing plugins does not import NumPy
 
     numbers = numpy.asarray(array)
+    if numbers.dtype.kind in "biu":
+        return numbers.tolist()
     if numbers.dtype.kind != "f" or numbers.ndim == 0:
         return plain(numbers.tolist())
     numbers = numbers.astype(numpy.float64)
