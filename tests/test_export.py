@@ -135,6 +135,18 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
     return capsys.readouterr().err
 
 
+def test_a_generation_config_that_contradicts_itself_is_an_error_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tiny_model(tmp_path / "base")
+    trained(tmp_path / "run", str(base), epochs=1)
+    (base / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.5}')
+    found = fails(capsys, tmp_path / "run", tmp_path / "out")
+    assert f"{tmp_path / 'out'} cannot be written: " in found
+    assert "temperature" in found
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_exported_is_an_error_that_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, out = tmp_path / "run", tmp_path / "out"
     assert f"{run} holds no run" in fails(capsys, run, out)

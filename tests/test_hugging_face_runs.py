@@ -64,3 +64,4 @@ def test_an_example_trains_the_tiny_model_and_is_resumed_and_evaluated_without_i
     if name == "grpo_hf.toml":
         found = json.loads(hookline("evaluate", "run", "--n-examples", "4", "--json", cwd=tmp_path))
         assert math.isfinite(found["scores"]["eval/addition-2/success_rate"])
+        assert "with its tokenizer" in hookline("export", "run", "my-model", cwd=tmp_path)

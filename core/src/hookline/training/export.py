@@ -58,7 +58,7 @@ def export_policy(run_dir: Path, target: Path, *, checkpoint: str | None = None,
         if target.exists():
             target.rmdir()
         unfinished.rename(target)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the second for a generation config that contradicts itself
         raise ExportError(f"{target} cannot be written: {error}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
