@@ -58,20 +58,20 @@ BAD = [
 
 def make_responses(count: int, seed: int = 7) -> list[str]:
     """Responses of 62 words, of which about a third will be rejected: insults, claims, repetition."""
-    chance = random.Random(seed)
-    return [_response(chance) for _ in range(count)]
+    rng = random.Random(seed)
+    return [_response(rng) for _ in range(count)]
 
 
-def _response(chance: random.Random) -> str:
-    kind = chance.random()
-    words = [chance.choice(VOCABULARY) for _ in range(WORDS)]
-    if chance.random() < 0.5:
-        words[chance.randrange(WORDS)] = chance.choice(KEYWORDS)
+def _response(rng: random.Random) -> str:
+    kind = rng.random()
+    words = [rng.choice(VOCABULARY) for _ in range(WORDS)]
+    if rng.random() < 0.5:
+        words[rng.randrange(WORDS)] = rng.choice(KEYWORDS)
     if kind < 0.27:
-        bad = chance.choice(BAD).split()
+        bad = rng.choice(BAD).split()
         words[20 : 20 + len(bad)] = bad
     elif kind < 0.42:
-        words = [chance.choice(words[:5]) for _ in range(WORDS)]
+        words = [rng.choice(words[:5]) for _ in range(WORDS)]
     for start in range(0, WORDS, 12):
         words[start] = words[start].capitalize()
         words[min(start + 11, WORDS - 1)] += "."

@@ -79,14 +79,14 @@ def _measure(table: Table, folder: str, option: str, batch: int, vocabulary: Seq
         "torch loop": lambda episodes: loop(episodes, batch),
         "torch loop by length": lambda episodes: _by_length(loop, episodes),
     }
-    chance = random.Random(batch)
+    rng = random.Random(batch)
     for _ in range(2):  # a round to compile, too
-        episodes = _episodes(chance, batch, vocabulary)
+        episodes = _episodes(rng, batch, vocabulary)
         found = [score(episodes) for score in contenders.values()]
         assert all(np.abs(other - found[0]).max() < 1e-4 for other in found[1:])
     best = dict.fromkeys(contenders, float("inf"))
     for _ in range(ROUNDS):
-        episodes = _episodes(chance, batch, vocabulary)
+        episodes = _episodes(rng, batch, vocabulary)
         for name, score in contenders.items():
             start = time.process_time()
             score(episodes)
@@ -108,12 +108,12 @@ def _measure(table: Table, folder: str, option: str, batch: int, vocabulary: Seq
     )
 
 
-def _episodes(chance: random.Random, count: int, vocabulary: Sequence[str]) -> list[Episode]:
-    numbers = (chance.randrange(10**9) for _ in range(count))
+def _episodes(rng: random.Random, count: int, vocabulary: Sequence[str]) -> list[Episode]:
+    numbers = (rng.randrange(10**9) for _ in range(count))
     return [
         Episode(
             f"Explain how machine number {number} works.",
-            " ".join(chance.choice(vocabulary) for _ in range(chance.randrange(8, 63))) + ".",
+            " ".join(rng.choice(vocabulary) for _ in range(rng.randrange(8, 63))) + ".",
         )
         for number in numbers
     ]

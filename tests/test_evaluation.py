@@ -81,11 +81,11 @@ def test_a_run_with_evaluation_ends_with_the_weights_of_one_without(make: Any, t
 
 
 def careless_checker(problem: TextProblem, response: str) -> float:
-    """Draws from everybody's generators."""
+    """Draws from the global generators."""
     return float(random.random() + np.random.random() + float(torch.rand(())))
 
 
-def test_an_evaluation_leaves_everybodys_generators_alone_and_draws_from_its_seed(hookline_manager: Any) -> None:
+def test_an_evaluation_leaves_the_global_generators_alone_and_draws_from_its_seed(hookline_manager: Any) -> None:
     tokenizer = CharacterTokenizer("0123456789+=")
     policy = TransformerPolicy(tokenizer.size, width=16, layers=1, heads=2, context=16)
     lessons = [Lesson("careless", TextTask(ArithmeticProblems(1), careless_checker, max_new_tokens=4))]

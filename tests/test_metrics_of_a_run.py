@@ -31,7 +31,7 @@ def read(folder: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_run_with_a_curriculum_leaves_all_that_its_report_shows(tmp_path: Path) -> None:
-    # Lessons that anybody passes, so that the first graduates and unlocks the second.
+    # Lessons that any policy passes, so that the first graduates and unlocks the second.
     easy = {"success_above": 1.0, "plateau_window": 2, "plateau_tolerance": 1.0}
     curriculum = CurriculumConfig(
         lessons=[Lesson("standing", **easy), Lesson("walking", dependencies={"standing": 0.5}, **easy)],

@@ -240,7 +240,7 @@ def test_live_metrics_are_those_of_the_latest_episodes(hookline_manager: PluginM
 
 @pytest.mark.parametrize("target", [0.25, 0.5, 0.75])
 def test_thresholds_move_until_the_target_share_is_accepted(hookline_manager: PluginManager, target: float) -> None:
-    chance = np.random.default_rng(5)
+    rng = np.random.default_rng(5)
     system = system_with(
         hookline_manager,
         batch_size=64,
@@ -250,7 +250,7 @@ def test_thresholds_move_until_the_target_share_is_accepted(hookline_manager: Pl
     )
     shares = []
     for _ in range(150):
-        found = [episode(reward, 1.0) for reward in chance.uniform(0.0, 1.0, 64).round(6)]
+        found = [episode(reward, 1.0) for reward in rng.uniform(0.0, 1.0, 64).round(6)]
         _, accepted, _ = system.process_episodes(found)
         shares.append(len(accepted) / 64)
     assert np.mean(shares[-50:]) == pytest.approx(target, abs=0.05)

@@ -35,7 +35,7 @@ def test_every_step_is_gymnasiums_in_double_precision(seed: int) -> None:
         for time in range(500):
             # From their state every time: a pole that falls doubles any rounding several times a second.
             state = CartPoleState(jnp.asarray(theirs.unwrapped.state, jnp.float64), jnp.int32(time))
-            # Mostly balancing, so that episodes last, with chance among it, so that they see something.
+            # Mostly balancing, so that episodes last, with random actions among it, so that they see something.
             action = int(obs[2] + 0.5 * obs[3] > 0) if generator.random() < 0.9 else int(generator.integers(2))
             obs, reward, terminated, truncated, _ = theirs.step(action)
             ours = step(KEY, state, action)
@@ -89,23 +89,23 @@ def test_episodes_start_where_gymnasiums_do() -> None:
 
 def test_an_episode_that_is_over_is_followed_by_a_new_one(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights())
-    copies = start_environments(CARTPOLE, KEY, 8)
-    _, record = scan_rollout(CARTPOLE, policy, weights, copies, KEY, steps=128, max_episode_steps=None)
+    environments = start_environments(CARTPOLE, KEY, 8)
+    _, record = scan_rollout(CARTPOLE, policy, weights, environments, KEY, steps=128, max_episode_steps=None)
     ended = np.asarray(record["terminated"])
     assert ended.any()
-    for step, copy in np.argwhere(ended[:-1]):
-        assert np.abs(record["obs"][step + 1, copy]).max() <= 0.05
-        assert record["lengths"][step + 1, copy] == 1
-        assert record["returns"][step + 1, copy] == 1.0
+    for step, environment in np.argwhere(ended[:-1]):
+        assert np.abs(record["obs"][step + 1, environment]).max() <= 0.05
+        assert record["lengths"][step + 1, environment] == 1
+        assert record["returns"][step + 1, environment] == 1.0
     running = ~ended[:-1]
     assert (np.asarray(record["lengths"])[1:][running] == np.asarray(record["lengths"])[:-1][running] + 1).all()
 
 
 def test_what_follows_a_cut_is_valued_and_what_follows_an_end_is_not(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights(1))
-    copies = start_environments(CARTPOLE, KEY, 8)
+    environments = start_environments(CARTPOLE, KEY, 8)
     # Cut after 7 steps: most episodes are cut, some of the longer ones would have ended.
-    _, record = scan_rollout(CARTPOLE, policy, weights, copies, KEY, steps=32, max_episode_steps=7)
+    _, record = scan_rollout(CARTPOLE, policy, weights, environments, KEY, steps=32, max_episode_steps=7)
     record = {name: np.asarray(array) for name, array in record.items()}
     cut = record["truncated"] & ~record["terminated"]
     assert cut.any()
@@ -166,8 +166,8 @@ def test_what_is_recorded_of_an_episode_is_what_was_played_however_long_it_is() 
 
 def test_the_logprobs_of_a_rollout_are_those_of_its_actions(policy: MLPPolicy) -> None:
     weights = to_jax(policy.initial_weights(2))
-    copies = start_environments(CARTPOLE, KEY, 8)
-    _, record = scan_rollout(CARTPOLE, policy, weights, copies, KEY, steps=128, max_episode_steps=None)
+    environments = start_environments(CARTPOLE, KEY, 8)
+    _, record = scan_rollout(CARTPOLE, policy, weights, environments, KEY, steps=128, max_episode_steps=None)
     outputs, values = policy.jax_forward(weights, record["obs"])
     np.testing.assert_allclose(
         actor_jax.log_prob(policy.actions, weights, outputs, record["actions"]), record["logprobs"], atol=1e-6

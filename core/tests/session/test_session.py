@@ -184,14 +184,14 @@ def test_faults_of_plugins_are_shown_when_the_session_ends(capsys: pytest.Captur
 def test_any_state_with_counters_will_do(hookline_manager: PluginManager) -> None:
     """A plugin that runs under our trainer must run under a state of another class."""
 
-    class SomebodyElses:
+    class OtherState:
         epoch = 0
         step = 0
         total_epochs: int | None = 2
         total_steps: int | None = None
         loss_stats: dict[str, float]
 
-    state: Any = SomebodyElses()
+    state: Any = OtherState()
     state.loss_stats = {}
     with Session(hookline_manager, state) as session:
         for _ in session.epochs():

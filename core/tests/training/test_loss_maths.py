@@ -99,8 +99,8 @@ def plain_ppo_actor(policy: Any, batch: Mapping[str, Tensor], clip: float, entro
     advantages = batch["advantages"].tolist()
     if normalize:
         mean = sum(advantages) / len(advantages)
-        deviation = math.sqrt(sum((a - mean) ** 2 for a in advantages) / (len(advantages) - 1))
-        advantages = [(a - mean) / (deviation + 1e-8) for a in advantages]
+        std = math.sqrt(sum((a - mean) ** 2 for a in advantages) / (len(advantages) - 1))
+        advantages = [(a - mean) / (std + 1e-8) for a in advantages]
     total = 0.0
     for row, advantage in enumerate(advantages):
         p = plain_softmax(plain_perceptron(policy, "actor", batch["obs"][row].tolist()))
@@ -173,15 +173,15 @@ def plain_gae(
     rewards: Any, values: Any, next_values: Any, terminated: Any, truncated: Any, gamma: float, lam: float
 ) -> list[list[float]]:
     """By the definition: the sum of discounted temporal differences up to the end of the episode or of the grid."""
-    steps, copies = len(rewards), len(rewards[0])
-    advantages = [[0.0] * copies for _ in range(steps)]
-    for copy in range(copies):
+    steps, environments = len(rewards), len(rewards[0])
+    advantages = [[0.0] * environments for _ in range(steps)]
+    for column in range(environments):
         for t in range(steps):
             weight = 1.0
             for k in range(t, steps):
-                following = 0.0 if terminated[k][copy] else next_values[k][copy]
-                advantages[t][copy] += weight * (rewards[k][copy] + gamma * following - values[k][copy])
-                if terminated[k][copy] or truncated[k][copy]:
+                following = 0.0 if terminated[k][column] else next_values[k][column]
+                advantages[t][column] += weight * (rewards[k][column] + gamma * following - values[k][column])
+                if terminated[k][column] or truncated[k][column]:
                     break
                 weight *= gamma * lam
     return advantages
@@ -351,15 +351,15 @@ def test_grpo_is_the_clipped_surrogate_of_each_token_that_was_judged(
     assert_same_gradients(transformer, lambda: value_of(loss, transformer, text_batch), reference)
 
 
-def test_group_advantages_are_deviations_within_a_group() -> None:
+def test_group_advantages_are_standardised_within_a_group() -> None:
     rewards = [1.0, 0.0, 0.0, 1.0, 0.2, 0.4, 0.9]
     groups = [0, 0, 0, 0, 2, 2, 2]
     expected = []
     for reward, group in zip(rewards, groups, strict=True):
         own = [r for r, g in zip(rewards, groups, strict=True) if g == group]
         mean = sum(own) / len(own)
-        deviation = math.sqrt(sum((r - mean) ** 2 for r in own) / len(own))
-        expected.append((reward - mean) / (deviation + 1e-4))
+        std = math.sqrt(sum((r - mean) ** 2 for r in own) / len(own))
+        expected.append((reward - mean) / (std + 1e-4))
     found = group_advantages(torch.tensor(rewards), torch.tensor(groups))
     assert found.tolist() == pytest.approx(expected, abs=1e-5)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hookline.testing import EventRecorder
 from hookline.training import Trainer
 from hookline.training.errors import TrainerConfigError
-from hookline.training.losses import LossSchedule, Window
+from hookline.training.losses import LossSchedule, LossWindow
 from hookline_hookspecs import TrainerState
 
 
@@ -41,7 +41,7 @@ def test_several_windows_are_joined_by_or() -> None:
 
 
 def test_a_window_of_steps_goes_by_steps() -> None:
-    schedule = LossSchedule([Window(begin=5, end=7, clock="step")])
+    schedule = LossSchedule([LossWindow(begin=5, end=7, clock="step")])
     assert [step for step in range(10) if schedule.applies_now(TrainerState(epoch=6, step=step))] == [5, 6]
 
 
@@ -49,20 +49,20 @@ def test_a_window_of_steps_goes_by_steps() -> None:
     ("step", "steps", "expected"), [(0, 5, False), (0, 6, True), (4, 4, True), (6, 1, True), (7, 4, False)]
 )
 def test_an_epoch_concerns_a_loss_when_any_of_its_steps_does(step: int, steps: int, expected: bool) -> None:
-    schedule = LossSchedule([Window(begin=5, end=7, clock="step")])
+    schedule = LossSchedule([LossWindow(begin=5, end=7, clock="step")])
     assert schedule.applies_in_epoch(TrainerState(step=step), steps) is expected
 
 
 def test_a_cycle_of_steps_is_found_within_an_epoch() -> None:
-    schedule = LossSchedule([Window(cycle=10, active=(9,), clock="step")])
+    schedule = LossSchedule([LossWindow(cycle=10, active=(9,), clock="step")])
     assert not schedule.applies_in_epoch(TrainerState(step=10), 9)
     assert schedule.applies_in_epoch(TrainerState(step=10), 10)
 
 
 @st.composite
-def any_window(draw: st.DrawFn) -> Window:
+def any_window(draw: st.DrawFn) -> LossWindow:
     begin, cycle = draw(st.integers(0, 30)), draw(st.integers(1, 9))
-    return Window(
+    return LossWindow(
         begin=begin,
         end=draw(st.none() | st.integers(begin + 1, 40)),
         cycle=cycle,
@@ -71,7 +71,7 @@ def any_window(draw: st.DrawFn) -> Window:
     )
 
 
-def is_inside(window: Window, state: TrainerState) -> bool:
+def is_inside(window: LossWindow, state: TrainerState) -> bool:
     """What a window means, by definition."""
     tick = getattr(state, window.clock)
     return window.begin <= tick < (window.end or math.inf) and tick % window.cycle in window.active
@@ -79,7 +79,7 @@ def is_inside(window: Window, state: TrainerState) -> bool:
 
 @given(st.lists(any_window(), min_size=1, max_size=3), st.integers(0, 50), st.integers(0, 50), st.integers(1, 20))
 def test_a_loss_applies_to_the_steps_that_its_windows_hold(
-    windows: list[Window], epoch: int, step: int, steps: int
+    windows: list[LossWindow], epoch: int, step: int, steps: int
 ) -> None:
     schedule = LossSchedule(windows)
     states = [TrainerState(epoch=epoch, step=step + taken) for taken in range(steps)]

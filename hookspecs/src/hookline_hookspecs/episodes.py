@@ -61,7 +61,7 @@ class Episode:
     arrays: dict[str, Any] = field(default_factory=dict)
     """Observations, actions, rewards and the like of a control episode, by name."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Settings from the problem (target length, keywords) and findings (reward, verdicts). A conversation that its
+    """Settings from the problem (target length, keywords) and results (reward, verdicts). A conversation that its
     environment did not end has a `stop_reason`: a limit, or what a plugin said. One whose environment failed has a
     `failure`, which says what happened; such an episode has no reward and is not trained on."""
 

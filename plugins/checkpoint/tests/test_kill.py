@@ -38,7 +38,7 @@ def save_without_end(tell):
             os.write(tell, b"x")
 
 # A process that has imported all it needs, and is copied for each life: starting from nothing would take far longer.
-chance = random.Random(0)
+rng = random.Random(0)
 told, tell = os.pipe()
 for _ in sys.stdin:
     child = os.fork()
@@ -47,7 +47,7 @@ for _ in sys.stdin:
     began = time.monotonic()
     os.read(told, 1)
     # Some three saves from now, however long one takes here.
-    time.sleep(chance.uniform(0, 3) * min(time.monotonic() - began, 0.5))
+    time.sleep(rng.uniform(0, 3) * min(time.monotonic() - began, 0.5))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     os.set_blocking(told, False)

@@ -30,7 +30,7 @@ def hookline_reward(config: IntegratedRewardConfig | None = None, *, reference: 
     """A reward function for `GRPOTrainer(reward_funcs=...)`, which also announces each generation as a rollout.
 
     :param config: rewards, verification and bounds. A completion that is rejected has no reward: it is not trained on,
-        and has no say in its group.
+        and does not count in the mean and std of its group.
     :param reference: the dataset's column with the expected answer. All other columns are metadata of the episode.
     """
     return HooklineReward(config or IntegratedRewardConfig(), reference)

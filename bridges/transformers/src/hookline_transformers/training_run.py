@@ -138,6 +138,8 @@ class TrainingRun:
     def _end_step(self, numbers: Numbers) -> None:
         self.session.end_step(numbers)
         self._has_open_step = False
+        # Not whether a multiple was crossed, as a schedule asks: the epoch ends with a step that ends a generation. One
+        # that ends within a step waits for the next that does not.
         if self._generation_every is not None and self._passes % self._generation_every == 0:
             self._end_epoch({})
 

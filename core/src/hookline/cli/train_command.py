@@ -114,7 +114,7 @@ def train(
     if show_config:
         print(redact_text(training.show_config(task, assignment, settings, **given)), end="")
         return
-    began = Began()
+    began = RunHasBegun()
     if run_dir is None:
         folder = _reserved(folder)
     command = ["hookline", "train", task, "--run-dir", str(folder), "--resume"]
@@ -147,7 +147,7 @@ def train(
         print_outcome(trainer, folder, Console(highlight=False))
 
 
-class Began:
+class RunHasBegun:
     """True once the run has begun; before that there is nothing to resume."""
 
     def __init__(self) -> None:

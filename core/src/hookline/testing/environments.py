@@ -14,7 +14,7 @@ from hookline_hookspecs import Rollout
 __all__ = ["check_environment"]
 
 NAME: Final = "checked-plugin"
-COPIES: Final = 3
+ENVIRONMENTS: Final = 3
 STEPS: Final = 32
 ROLLOUTS: Final = 2
 
@@ -22,7 +22,7 @@ ROLLOUTS: Final = 2
 def check_environment(target: Any, **options: Any) -> None:
     """Play every environment that a plugin registers, twice with the same seed. Raises an error on a fault.
 
-    The default policy plays three copies for two rollouts. The rollout worker raises a `LessonError` for observations,
+    The default policy plays three of each for two rollouts. The rollout worker raises a `LessonError` for observations,
     actions and rewards that do not fit.
 
     :param target: the object of the plugin's entry point: its class, a factory function, or a module.
@@ -40,7 +40,7 @@ def check_environment(target: Any, **options: Any) -> None:
 
 def _play(name: str, manager: PluginManager) -> list[Rollout]:
     lessons = CurriculumConfig([Lesson(name, name)], micro_eval_frequency=None, eval_frequency=None)
-    config = RolloutWorkerConfig(lessons, num_environments=COPIES, steps_per_rollout=STEPS, seed=7)
+    config = RolloutWorkerConfig(lessons, num_environments=ENVIRONMENTS, steps_per_rollout=STEPS, seed=7)
     with RolloutWorker(config, manager) as worker:
         return [worker.rollout() for _ in range(ROLLOUTS)]
 

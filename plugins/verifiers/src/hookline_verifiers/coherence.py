@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from hookline_verifiers.column_verifier import ColumnVerifier, Limits, VerifierOptions
+from hookline_verifiers.column_verifier import Bounds, ColumnVerifier, VerifierOptions
 
 if TYPE_CHECKING:
     from hookline.rewards import FeatureTable, ReportColumn
@@ -24,9 +24,9 @@ VARIETY_PART, SENTENCES_PART, WORDS_PART = 0.6, 0.25, 0.15
 class Options(VerifierOptions):
     """The lowest scores for PASS and for WARNING."""
 
-    pass_from: Annotated[float, Limits(ge=0, le=1)] = 0.7
+    pass_from: Annotated[float, Bounds(ge=0, le=1)] = 0.7
     """The lowest score that is a PASS."""
-    warn_from: Annotated[float, Limits(ge=0, le=1)] = 0.4
+    warn_from: Annotated[float, Bounds(ge=0, le=1)] = 0.4
     """The lowest score that is a WARNING. A lower one is a FAIL."""
 
 

@@ -14,11 +14,11 @@ from hookline_hookspecs import Episode, EpisodeBatch, VerificationReport, hookim
 if TYPE_CHECKING:
     from hookline.rewards import FeatureTable, PhraseList, ReportColumn
 
-__all__ = ["ColumnVerifier", "Limits", "Phrases", "VerifierOptions", "quoted", "word_list"]
+__all__ = ["Bounds", "ColumnVerifier", "Phrases", "VerifierOptions", "quoted", "word_list"]
 
 
-class Limits:
-    """Limits on an option, in pydantic's terms: `Annotated[int, Limits(ge=0)]`.
+class Bounds:
+    """Bounds on an option, in pydantic's terms: `Annotated[int, Bounds(ge=0)]`.
 
     Every command imports this module, and pydantic's own marks would import pydantic, which takes longer than the rest.
     """
@@ -30,7 +30,7 @@ class Limits:
         return {**handler(source), **self._limits}
 
 
-Phrases = tuple[Annotated[str, Limits(strip_whitespace=True, min_length=1)], ...]
+Phrases = tuple[Annotated[str, Bounds(strip_whitespace=True, min_length=1)], ...]
 """Words or phrases from the user's config, none of them empty."""
 
 
@@ -38,7 +38,7 @@ Phrases = tuple[Annotated[str, Limits(strip_whitespace=True, min_length=1)], ...
 class VerifierOptions:
     """Options of every verifier."""
 
-    weight: Annotated[float, Limits(ge=0, allow_inf_nan=False)] = 1.0
+    weight: Annotated[float, Bounds(ge=0, allow_inf_nan=False)] = 1.0
     """Its weight in the combined score. With 0 it only appears in the details."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hookline_hookspecs import EpisodeBatch, hookimpl
-from hookline_verifiers.column_verifier import ColumnVerifier, Limits, VerifierOptions
+from hookline_verifiers.column_verifier import Bounds, ColumnVerifier, VerifierOptions
 
 if TYPE_CHECKING:
     from hookline.rewards import Column, FeatureTable, ReportColumn
@@ -19,9 +19,9 @@ __all__ = ["LengthVerifier", "Options"]
 class Options(VerifierOptions):
     """Bounds in words, both inclusive."""
 
-    min_length: Annotated[int, Limits(ge=0)] = 10
+    min_length: Annotated[int, Bounds(ge=0)] = 10
     """The fewest words of a response."""
-    max_length: Annotated[int, Limits(ge=1)] = 500
+    max_length: Annotated[int, Bounds(ge=1)] = 500
     """The most words of a response."""
 
     def __post_init__(self) -> None:

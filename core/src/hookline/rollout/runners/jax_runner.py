@@ -30,7 +30,15 @@ from hookline.rollout.runners.jax_scan import (
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
 from hookline_hookspecs.errors import shortened
 
-__all__ = ["EVALUATION_STEP_LIMIT", "STRETCH", "JaxRunner", "Played", "play_episodes", "play_scanned", "play_stepwise"]
+__all__ = [
+    "EVALUATION_STEP_LIMIT",
+    "STRETCH",
+    "EpisodeOutcomes",
+    "JaxRunner",
+    "play_episodes",
+    "play_scanned",
+    "play_stepwise",
+]
 
 EVALUATION_STEP_LIMIT: Final = 100_000
 """An evaluation whose episodes have not ended after this many steps is an error."""
@@ -42,7 +50,7 @@ ACTIONS: Final = 2**32 - 2
 """Folded into the key for actions of a policy without a JAX forward."""
 
 
-class Played(NamedTuple):
+class EpisodeOutcomes(NamedTuple):
     """The outcome of each episode."""
 
     returns: np.ndarray
@@ -71,7 +79,7 @@ PlayOn = Callable[[Playing, np.uint32], tuple[Playing, dict[str, jax.Array]]]
 
 def play_episodes(
     environment: JaxEnvironment, key: jax.Array, play_on: PlayOn, *, episodes: int, stretch: int, step_limit: int
-) -> Played:
+) -> EpisodeOutcomes:
     """Play episodes until all have ended, or for about `step_limit` steps.
 
     :param play_on: `play_scanned` or `play_stepwise`, with their keyword arguments bound.
@@ -84,7 +92,7 @@ def play_episodes(
         records.append(record)
     envs, terminated, ended, faulty_at = jax.device_get(playing)
     whole = {name: np.concatenate([np.asarray(own[name]) for own in records]) for name in records[0]}
-    return Played(envs.returns, envs.lengths, terminated, ended, faulty_at, whole)
+    return EpisodeOutcomes(envs.returns, envs.lengths, terminated, ended, faulty_at, whole)
 
 
 @partial(jax.jit, static_argnames=("environment", "episodes"))

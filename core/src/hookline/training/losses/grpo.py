@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from hookline.policies.forward_torch import text_policy
-from hookline.training.losses.kl import Reference, kl_estimate
+from hookline.training.losses.kl import ReferencePolicy, kl_estimate
 from hookline.training.losses.loss import (
     Field,
     Loss,
@@ -89,7 +89,7 @@ class GRPO(Loss):
         }
 
     def attach_policy(self, policy: Any) -> None:
-        self._reference = Reference(policy) if self.config.kl else None
+        self._reference = ReferencePolicy(policy) if self.config.kl else None
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._reference is None else self._reference.state_dict()

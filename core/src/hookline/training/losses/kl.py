@@ -29,7 +29,7 @@ from hookline.training.losses.loss import (
     trained_tokens,
 )
 
-__all__ = ["KL", "KLConfig", "Reference", "kl_estimate"]
+__all__ = ["KL", "KLConfig", "ReferencePolicy", "kl_estimate"]
 
 
 def kl_estimate(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def kl_estimate(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     return log_r.exp() - 1 - log_r
 
 
-class Reference:
+class ReferencePolicy:
     """A frozen copy of a policy, and its log-probabilities of the sampled tokens or actions."""
 
     def __init__(self, policy: Any) -> None:
@@ -104,7 +104,7 @@ class KL(Loss):
         return {**tokens, "temperature": Field("float32", (), optional=True)}
 
     def attach_policy(self, policy: Any) -> None:
-        self._reference = Reference(policy)
+        self._reference = ReferencePolicy(policy)
 
     def state_dict(self) -> dict[str, Any]:
         return self._reference.state_dict()

@@ -23,8 +23,8 @@ __all__ = [
     "Loss",
     "LossConfig",
     "LossSchedule",
+    "LossWindow",
     "SharedLossData",
-    "Window",
     "actions_forward",
     "experience_forward",
     "masked_mean",
@@ -94,7 +94,7 @@ class Field(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Window:
+class LossWindow:
     """From `begin` (inclusive) to `end` (exclusive), at the `active` positions of each cycle."""
 
     begin: int = 0
@@ -123,8 +123,8 @@ class Window:
 class LossSchedule:
     """Applies in any of its windows. Without windows it always applies."""
 
-    def __init__(self, windows: Iterable[Window | Mapping[str, Any]] = ()) -> None:
-        self.windows: Sequence[Window] = [_as_window(window) for window in windows]
+    def __init__(self, windows: Iterable[LossWindow | Mapping[str, Any]] = ()) -> None:
+        self.windows: Sequence[LossWindow] = [_as_window(window) for window in windows]
 
     def applies_now(self, state: TrainerState) -> bool:
         """Whether the loss applies to the next gradient step."""
@@ -140,14 +140,14 @@ class LossSchedule:
         )
 
 
-def _as_window(window: Window | Mapping[str, Any]) -> Window:
-    if isinstance(window, Window):
+def _as_window(window: LossWindow | Mapping[str, Any]) -> LossWindow:
+    if isinstance(window, LossWindow):
         return window
-    known = [field.name for field in fields(Window)]
+    known = [field.name for field in fields(LossWindow)]
     for key in window:
         if key not in known:
             raise TrainerConfigError(f"a window of a schedule has no {key!r}{did_you_mean(key, known)}")
-    return Window(**window)
+    return LossWindow(**window)
 
 
 @dataclass(kw_only=True)
@@ -156,7 +156,7 @@ class LossConfig:
 
     weight: float = 1.0
     """The factor of the loss in the sum of all losses."""
-    schedule: Sequence[Window | Mapping[str, Any]] = ()
+    schedule: Sequence[LossWindow | Mapping[str, Any]] = ()
     """The loss applies in any of these windows. Without windows it always applies."""
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from hookline_metrics.report.scales import Scale, decimate, format_number, smooth, ticks
 
-__all__ = ["COLOURS", "Curve", "Lesson", "lesson_chart", "line_chart", "share_bar"]
+__all__ = ["COLOURS", "Curve", "LessonSteps", "lesson_chart", "line_chart", "share_bar"]
 
 WIDTH, HEIGHT = 440, 214
 LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 36
@@ -166,7 +166,7 @@ def share_bar(shares: Mapping[str, float]) -> str:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class LessonSteps:
     """The steps at which a lesson was unlocked and graduated."""
 
     name: str
@@ -175,7 +175,7 @@ class Lesson:
     success: float | None
 
 
-def lesson_chart(lessons: Sequence[Lesson], last_step: float) -> str:
+def lesson_chart(lessons: Sequence[LessonSteps], last_step: float) -> str:
     """A row for each lesson: a bar from where it was unlocked to where it graduated, or to the end."""
     row, left = 26, 150
     height = TOP + row * len(lessons) + BOTTOM

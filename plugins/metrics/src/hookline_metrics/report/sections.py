@@ -9,7 +9,7 @@ from itertools import pairwise
 from hookline_hookspecs.redaction import redact
 from hookline_metrics.failures import read_failures
 from hookline_metrics.measurements import PHASES
-from hookline_metrics.report.charts import Curve, Lesson, lesson_chart, line_chart, share_bar
+from hookline_metrics.report.charts import Curve, LessonSteps, lesson_chart, line_chart, share_bar
 from hookline_metrics.report.scales import format_number
 from hookline_metrics.report.transcripts import transcripts
 from hookline_metrics.run_reader import RunReader, Series
@@ -85,7 +85,9 @@ def _lessons(run: RunReader, shown: set[str]) -> Iterator[str]:
         graduated = run.series(found["graduated"]).steps if "graduated" in found else []
         if unlocked or graduated:
             success = run.last(found["success"]) if "success" in found else None
-            lessons.append(Lesson(lesson, min([*unlocked, *graduated]), min(graduated) if graduated else None, success))
+            lessons.append(
+                LessonSteps(lesson, min([*unlocked, *graduated]), min(graduated) if graduated else None, success)
+            )
     if not lessons:
         return
     lessons.sort(key=lambda lesson: lesson.unlocked)
