@@ -5,11 +5,13 @@
 The first table times single calls: a report of twelve numbers to the plugin, which has its database open, and the same
 report to wandb, offline, each after a step's worth of other work. The second is of a loop of such steps with the plugin
 and without, in the processor time of the process: that of the plugin's own threads counts as if the loop had to wait
-for all of it. It takes a minute and a half.
+for all of it. The third is the size of a run's database at several rates of steps. It takes two minutes.
 """
 
 from __future__ import annotations
 
+import random
+import sqlite3
 import statistics
 import tempfile
 import time
@@ -22,13 +24,21 @@ from measuring import Table, describe_machine, format_seconds, json_option, repo
 
 from hookline import PluginManager
 from hookline_hookspecs import TrainerState
+from hookline_hookspecs.sinks import Report, Run
 from hookline_metrics import Metrics, Options
+from hookline_metrics.sinks.condenser import Condenser
+from hookline_metrics.sinks.sink_worker import FLUSH_SECONDS
+from hookline_metrics.sinks.sqlite import SQLiteSink
 
 NUMBERS: Final = {f"train/metric_{index}": 0.1 * index for index in range(12)}
 STEP_SECONDS: Final = 0.0012
 """A gradient step of PPO on CartPole."""
 CALLS, ROUNDS = 300, 12
-STEPS, TURNS = 400, 30
+STEPS, TURNS = 800, 12
+SETTLE_SECONDS: Final = 2 * FLUSH_SECONDS + 0.2
+"""A report waits for two polls at most."""
+RATE, METRICS, MEGABYTES = 1000, 66, 20
+"""Of the run whose database is measured: steps a second, metrics of a step, and what is promised for an hour."""
 LIMIT_SECONDS: Final = 20e-6
 OF_WANDB: Final = 1 / 8
 SLOWER: Final = 0.03
@@ -52,15 +62,13 @@ class Hookline:
 
     def end(self, reports: int) -> None:
         """Check that it did what it was timed for."""
-        import sqlite3
-
         self.manager.emit.on_training_complete(state=self.state)
         self.manager.close()
         assert self.state.run_dir is not None
-        with sqlite3.connect(self.state.run_dir / "stats.sqlite") as database:
+        with sqlite3.connect(self.state.run_dir / "stats.sqlite") as connection:
             # At more than a hundred numbers a second, a row stands for several reports.
             query = "SELECT sum(coalesce(count, 1)) FROM metrics WHERE name LIKE 'train/%'"
-            (numbers,) = database.execute(query).fetchone()
+            (numbers,) = connection.execute(query).fetchone()
         assert numbers == reports * len(NUMBERS), f"{numbers} numbers of {reports} reports"
 
 
@@ -146,7 +154,7 @@ def whole_loop(folder: Path) -> Table:
                 numbers = dict(NUMBERS)
                 if name != "without":
                     ours.log(numbers, step)
-            time.sleep(0.6)  # by then, all that was reported is written
+            time.sleep(SETTLE_SECONDS)  # by then, all that was reported is written
             best[name] = min(best[name], (time.process_time() - start) / STEPS)
     ours.end(TURNS * STEPS)
     for name, seconds in best.items():
@@ -156,8 +164,35 @@ def whole_loop(folder: Path) -> Table:
     return table
 
 
+def database(folder: Path) -> Table:
+    """An hour of reports, by their timestamps, through what condenses them into the database."""
+    table = Table(
+        f"A run's database after an hour, {METRICS} metrics a step",
+        f"at most {MEGABYTES} MB an hour at {RATE} steps a second",
+        ["steps a second", "rows", "MB", "held"],
+    )
+    rng = random.Random(0)
+    steps = [{f"train/metric_{index}": rng.random() for index in range(METRICS)} for _ in range(RATE)]
+    for rate in (RATE // 100, RATE // 10, RATE):
+        run = Run(folder / f"database-{rate}")
+        sink, condenser = SQLiteSink(run), Condenser()
+        for second in range(3600):
+            first = second * rate
+            reports = [Report(first + i, second, steps[i], 1.8e9 + second + i / rate) for i in range(rate)]
+            sink.write(condenser.condense(reports))
+        sink.close()
+        path = run.folder / "stats.sqlite"
+        with sqlite3.connect(path) as connection:
+            ((rows,),) = connection.execute("SELECT count(*) FROM metrics").fetchall()
+        megabytes = path.stat().st_size / 1e6
+        held = "yes" if megabytes <= MEGABYTES else "no"
+        table.add([f"{rate}", f"{rows:,}", f"{megabytes:.1f}", held], rate=rate, megabytes=megabytes)
+    return table
+
+
 if __name__ == "__main__":
     json_file = json_option(__doc__)
     with tempfile.TemporaryDirectory() as temporary:
-        tables = [single_calls(Path(temporary)), whole_loop(Path(temporary))]
+        folder = Path(temporary)
+        tables = [single_calls(folder), whole_loop(folder), database(folder)]
     report(describe_machine("hookline", "wandb"), tables, json_file)

@@ -1,16 +1,17 @@
 """What the five plugins cost a run, beside none in the same run.
 
-    python benchmarks/plugins.py [--json FILE]      # ten runs for each of two settings, seven minutes
+    python benchmarks/plugins.py [--json FILE]      # five runs for each of two settings, ten minutes
 
-A run is one of 1000 iterations of PPO on CartPole with all plugins and no options: an evaluation of 64 episodes every
-100 iterations with its replay, checkpoints, metrics, status. During it, the plugins are taken out for 100 iterations,
-let in for 100, and so on. Two processes differ in speed by more than plugins cost, and so do two minutes of one process
-on a machine that others use too; blocks that follow each other differ least. Each block with plugins is compared with
-the two without beside it.
+A run is one of PPO on CartPole with all plugins: an evaluation of 64 episodes every 100 iterations with its replay,
+checkpoints, metrics, status. During it, the plugins are taken out for some hundred iterations, let in for as many, and
+so on. Two processes differ in speed by more than plugins cost, and so do two minutes of one process on a machine that
+others use too; blocks that follow each other differ least. Each block with plugins is compared with the two without
+beside it. The plugins' threads work off what a second has left them, so more than two seconds after each change are
+not measured: a block has neither work of the one before it nor leaves work of its own to the next.
 
 The promise is about time. Processor time is printed as well, since other work on the machine changes it less: that of
-the training thread, and that of the whole process, in which all work of the plugins' own threads counts, as if the
-training thread had to wait for it.
+the training thread, and that of the whole process, in which the work of the plugins' own threads counts as if the
+training thread had to wait for it. These threads go on in the blocks without plugins, and have nothing to do.
 """
 
 from __future__ import annotations
@@ -31,16 +32,29 @@ from ppo_hookline import cleanrl, larger
 from hookline import PluginManager, hookimpl
 from hookline.plugin_manager.settings import Settings
 from hookline.session.opening import plugins_for_a_run
+from hookline.training.tasks.task import Task
 from hookline_hookspecs import TrainerState
 
 FIVE = ("metrics", "checkpoint", "evaluation", "status", "verify-length", "verify-toxicity", "verify-coherence",
         "verify-factual")  # fmt: skip
 """The plugins of this repository; the verifiers are four."""
-RUNS, ITERATIONS, WARM, BLOCK, BLOCKS = 10, 1000, 200, 100, 7
+RUNS, BLOCKS, WARM = 5, 7, 200
 """The first evaluation, with its compilation, is among the iterations that warm up."""
+EVALUATE_EVERY = 100
+"""As by default in a run of 1000 iterations."""
+
+
+class Setting(NamedTuple):
+    task: Task
+    settle: int
+    """Iterations after a change that are not measured: more than two seconds."""
+    measured: int
+    """Iterations of a block: a multiple of those between two evaluations."""
+
+
 SETTINGS = {
-    "4 x 128 steps, 16 gradient steps (CleanRL's hyperparameters)": cleanrl,
-    "64 x 64 steps, 24 gradient steps (`hookline train cartpole`)": larger,
+    "4 x 128 steps, 16 gradient steps (CleanRL's hyperparameters)": Setting(cleanrl, 200, 400),
+    "64 x 64 steps, 24 gradient steps (`hookline train cartpole`)": Setting(larger, 100, 200),
 }
 SLOWER = 0.03
 
@@ -61,25 +75,26 @@ class Spent(NamedTuple):
 class OnAndOff:
     """Takes the plugins out of the run and lets them in again, and measures each block."""
 
-    def __init__(self, plugins: PluginManager) -> None:
+    def __init__(self, plugins: PluginManager, setting: Setting) -> None:
         self.blocks: list[tuple[bool, Spent]] = []
         """Whether the plugins were on, and what an iteration took."""
         self._plugins = plugins
+        self._setting = setting
         self._taken_out: dict[str, object] = {}
         self._began = Spent.now()
 
     @hookimpl(trylast=True)
     def on_epoch_end(self, state: TrainerState) -> None:
-        place, rest = divmod(state.epoch + 1 - WARM, BLOCK)
+        _, settle, measured = self._setting
+        place, rest = divmod(state.epoch + 1 - WARM, settle + measured)
         if place < 0:
             return
-        if rest == 1:  # the iteration after a change compiles the emitters
+        if rest == settle:
             self._began = Spent.now()
         if rest == 0:
             if place > 0:
                 spent = zip(Spent.now(), self._began, strict=True)
-                each = Spent(*((now - before) / (BLOCK - 1) for now, before in spent))
-                self.blocks.append((not self._taken_out, each))
+                self.blocks.append((not self._taken_out, Spent(*((now - before) / measured for now, before in spent))))
             if place == BLOCKS:
                 state.stop_reason = "all is measured"
             self._let_in(state) if self._taken_out else self._take_out()
@@ -98,14 +113,15 @@ class OnAndOff:
         self._taken_out = {}
 
 
-def measure(setting: str, seed: int) -> None:
+def measure(name: str, seed: int) -> None:
     """Print the blocks of one run as JSON."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        plugins_for_a_run(settings=Settings(allowed=dict.fromkeys(FIVE, "the benchmark"))) as plugins,
-    ):
-        trainer = SETTINGS[setting].trainer(plugins, epochs=ITERATIONS, run_dir=Path(folder, "run"), seed=seed)
-        measured = OnAndOff(plugins)
+    setting = SETTINGS[name]
+    settings = Settings(allowed=dict.fromkeys(FIVE, "the benchmark"))
+    settings.set_option("evaluation", "every", EVALUATE_EVERY, "the benchmark")
+    with tempfile.TemporaryDirectory() as folder, plugins_for_a_run(settings=settings) as plugins:
+        epochs = WARM + (BLOCKS + 1) * (setting.settle + setting.measured)
+        trainer = setting.task.trainer(plugins, epochs=epochs, run_dir=Path(folder, "run"), seed=seed)
+        measured = OnAndOff(plugins, setting)
         trainer.add_hook(measured)
         trainer.train()
     print(json.dumps(measured.blocks))

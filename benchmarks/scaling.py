@@ -4,8 +4,9 @@
 
 Simulated are calls, weights on their way to a node, rollouts with a long tail, deaths, and the learner. `PooledSource`
 and `TaskDriver` run as they are, and so do the announcements, the curriculum and the unpickling of results. The CPU
-time that these take passes on the simulated clock, too. Each worker has four rollouts in an epoch, and needs as long
-for them as the learner for its update, on the average. Workers take tasks from a queue, without the driver.
+time that these take passes on the simulated clock, too. Not simulated are the threads of a real pool, in which results
+are unpickled, and Ray's calls. Each worker has four rollouts in an epoch, and needs as long for them as the learner for
+its update, on the average. Workers take tasks from a queue, without the driver.
 
 The weights of each version leave the driver once for each node, one node after the other, or by a tree: every node that
 has them sends them on. There are tables of long rollouts by either way, and of short ones, by which the driver becomes
