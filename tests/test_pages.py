@@ -348,6 +348,7 @@ def test_the_plugin_of_the_page_passes_its_own_tests(tmp_path: Path, capsys: pyt
     )
     assert "2 passed" in result.stdout, result.stdout + result.stderr
     guard = f"{project / 'src' / 'hookline_reward_guard' / '__init__.py'}:RewardGuard"
-    chosen = ["-p", f"reward-guard={guard}", "-o", "reward-guard.lowest=1.0"]
-    assert run_command(["plugins", "--json", *chosen]) == 0
-    assert '"lowest": 1.0' in capsys.readouterr().out
+    (line,) = re.findall(r"^hookline (train .*)$", (ROOT / "docs/write-a-plugin.md").read_text(), flags=re.MULTILINE)
+    run_dir = str(tmp_path / "run")
+    assert run_command([*shlex.split(line), "-p", f"reward-guard={guard}", "--run-dir", run_dir]) == 0
+    assert "ended early: a mean reward below 500.0 for 1 epochs" in capsys.readouterr().out

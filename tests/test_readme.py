@@ -1,7 +1,8 @@
-"""The README is true: its plugin works, and so do its two commands. tests/test_site.py checks its links."""
+"""The README is true: its plugin works, and so do its commands. tests/test_site.py checks its links."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,22 +13,40 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+(PLUGIN,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 
 
 def test_the_plugin_in_ten_lines_does_what_it_says() -> None:
     from hookline import PluginManager
     from hookline_hookspecs import TrainerState
 
-    (plugin,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
     namespace: dict[str, type] = {}
-    exec(plugin, namespace)
+    exec(PLUGIN, namespace)
     manager = PluginManager()
-    manager.register(namespace["NanGuard"]())
+    manager.register(namespace["FiniteLoss"]())
     manager.emit.post_training_step(state=TrainerState(step=10, loss_stats={"train/loss": 0.5}), report_data={})
     with pytest.raises(FloatingPointError, match="not finite at step 20"):
         manager.emit.post_training_step(
             state=TrainerState(step=20, loss_stats={"train/loss": float("nan")}), report_data={}
         )
+
+
+def test_the_command_trains_with_the_plugin_also_where_all_of_this_repository_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    from hookline.cli import main
+
+    (file,) = re.findall(r"Save it as `(\w+\.py)`", README)
+    (command,) = re.findall(r"`hookline (train cartpole -p [^`]+)`", README)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / file).write_text(PLUGIN)
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--epochs", "2", "--run-dir", "run"])
+    assert not ended.value.code
+    plugins = json.loads((tmp_path / "run" / "config.json").read_text())["plugins"]
+    assert plugins["finite-loss"]["load"]["module"] == file
 
 
 @pytest.mark.skipif(sys.prefix != str(ROOT / ".venv"), reason="make would set up an environment of its own")
