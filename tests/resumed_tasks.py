@@ -2,7 +2,7 @@
 under each engine, SFT of that model, and GRPO on conversations. Among them are all weights and adapters, fp32 and bf16.
 
 python tests/resumed_tasks.py model                         # makes the model
-hookline train tests/resumed_tasks.py:jax_bf16              # trains it
+hookline train tests/resumed_tasks.py:jax_lora_bf16         # trains it
 """
 
 import sys
@@ -155,8 +155,8 @@ KL = {"grpo": {"kl": 0.1}}
 ADAPTERS = LoraConfig(r=4, dropout=0.1)
 BATCHES = SupervisedConfig(batch_size=4)
 
-transformers_lora = huggingface(grpo, "fp32", ADAPTERS, losses=KL, rollout=rollouts("transformers", "fp32"))
-jax_bf16 = huggingface(grpo, "bf16", losses=KL, rollout=rollouts("jax", "bf16"))
+transformers_bf16 = huggingface(grpo, "bf16", losses=KL, rollout=rollouts("transformers", "bf16"))
+jax_lora_bf16 = huggingface(grpo, "bf16", ADAPTERS, losses=KL, rollout=rollouts("jax", "bf16"))
 sft_lora_bf16 = huggingface(sft, "bf16", ADAPTERS, supervised=BATCHES)
 
 

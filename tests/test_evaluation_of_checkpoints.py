@@ -21,11 +21,11 @@ from hookline.errors import HooklineError
 from hookline.plugin_manager.settings import read_settings
 from hookline_evaluation.command import evaluate
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 """Processes of their own import three frameworks each, on machines that may have much else to do."""
 
 TOKEN = "a-secret-that-stays-secret"
-OPTIONS = ("evaluation.n_examples=4", "evaluation.replays=1", "evaluation.deadline_seconds=300")
+OPTIONS = ("evaluation.n_examples=4", "evaluation.replays=1", "evaluation.deadline_seconds=500")
 
 
 class Evaluated(NamedTuple):

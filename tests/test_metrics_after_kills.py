@@ -110,7 +110,7 @@ def lose_newest_checkpoint(folder: Path) -> None:
     (newest / "policy.safetensors").write_bytes(b"damaged")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_run_that_was_killed_again_and_again_has_every_number_once(tmp_path: Path) -> None:
     (tmp_path / "hookline.toml").write_text(SETTINGS)
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -18,7 +18,7 @@ pytest.importorskip("jax")
 TASKS = Path(__file__).with_name("resumed_tasks.py")
 WARM_STARTED = f"{TASKS}:warm_started"
 TURNS = f"{TASKS}:turns"
-HUGGING_FACE = [f"{TASKS}:{name}" for name in ("transformers_lora", "jax_bf16", "sft_lora_bf16")]
+HUGGING_FACE = [f"{TASKS}:{name}" for name in ("transformers_bf16", "jax_lora_bf16", "sft_lora_bf16")]
 EPOCHS = {"cartpole": 10, WARM_STARTED: 16, TURNS: 12, **dict.fromkeys(HUGGING_FACE, 10)}
 
 KILLS = {"cartpole": (-1, 4), WARM_STARTED: (1, 7), TURNS: (5,), **dict.fromkeys(HUGGING_FACE, (3,))}

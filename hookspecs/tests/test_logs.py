@@ -110,7 +110,7 @@ except Unspeakable:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=500,
     )
     assert result.returncode == 1
     assert "hidden-password" not in result.stderr

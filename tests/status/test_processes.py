@@ -40,7 +40,7 @@ def test_a_run_that_is_told_to_stop_says_so_last(
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
         child.send_signal(number)
-        assert child.wait(60) != 0
+        assert child.wait(500) != 0
     last = status_server.bodies()[-1]
     assert last["phase"] == "on_training_failed"
     assert (last["data"]["status"], last["data"]["message"]) == ("FAILURE", message)

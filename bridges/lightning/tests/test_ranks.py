@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("tiny_fit.py")
 
 def test_two_ranks_are_one_run_that_stops_and_resumes_as_one(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(tmp_path), "--ranks"]
-    result = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
+    result = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
     ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
     for rank, own in enumerate(ranks):

@@ -1,4 +1,4 @@
-"""Training Hugging Face policies: by folder, name, object, with adapters; against a plain loop; and resumed."""
+"""Training Hugging Face policies: by folder, name, object, with adapters; and against a plain loop."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     fsync = os.fsync
 
     def wait(descriptor: int) -> None:
-        assert may_go_on.wait(60)
+        assert may_go_on.wait(500)
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", wait)

@@ -117,7 +117,7 @@ class Wandb:
 
     def log_artifact(self, artifact: Any, aliases: list[str]) -> None:
         self.thread = threading.current_thread()
-        assert self.may_go_on.wait(60)
+        assert self.may_go_on.wait(500)
         if self.error is not None:
             raise self.error
 

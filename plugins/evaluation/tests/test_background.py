@@ -26,7 +26,7 @@ Run = Callable[..., TrainerState]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 500
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)

@@ -171,7 +171,7 @@ def test_a_server_that_is_never_done_is_given_up(server: Server) -> None:
 def test_no_server_at_all_is_an_error_that_names_it(server: Server) -> None:
     job = EvaluationJob(Path("/runs/one/checkpoints/epoch-000004"))
     evaluation = RemoteEvaluation(job, "http://127.0.0.1:1", 3.0)
-    assert evaluation.wait(60)
+    assert evaluation.wait(500)
     with pytest.raises(EvaluationError, match=r"by http://127.0.0.1:1 failed: ConnectError"):
         evaluation.outcome()
 
@@ -197,7 +197,7 @@ def test_late_scores_belong_to_the_epoch_of_their_checkpoint(
     checkpoint = CheckpointRecord(run_dir / "checkpoints" / "epoch-000010", epoch=10, step=40)
     hookline_manager.emit.on_checkpoint_saved(state=state, checkpoint=checkpoint)
     state.epoch, state.step = 14, 56
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 500
     while not state.eval_scores and time.monotonic() < deadline:
         hookline_manager.emit.on_epoch_start(state=state)
     assert state.eval_scores == {"eval/addition/success_rate": 0.75, "eval/epoch": 10.0, "eval/step": 40.0}

@@ -65,7 +65,7 @@ def test_a_kill_loses_nothing_that_was_spooled(
     turnstile.release(1000)  # also takes what was under way at the kill
     until(lambda: len(server.accepted) == len(server.requests))
     with train(server.url, tmp_path, COUNT, "success") as child:
-        assert child.wait(100) == 0
+        assert child.wait(500) == 0
     assert spooled(tmp_path) == []
 
     by_key: dict[str, dict[str, Any]] = {}
