@@ -139,7 +139,12 @@ def test_a_ping_that_could_not_be_sent_is_sent_later(echo: Any) -> None:
     environment = echo(hang_seconds=500.0)
     host = environment._host
     slow = begun(environment)
-    waiting = threading.Thread(target=lambda: pytest.raises(HostError, slow.send, "wait"))
+
+    def wait() -> None:
+        with pytest.raises(HostError, match="its process was killed, since it was closed"):
+            slow.send("wait")
+
+    waiting = threading.Thread(target=wait)
     with host._writing:  # as if a question were written whenever the reader looks
         waiting.start()
         while host._silent_since is None:

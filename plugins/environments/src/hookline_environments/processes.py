@@ -39,7 +39,7 @@ class ProcessEnvironment:
     :param start_seconds: how long the process may take until its environment is ready.
     :param hang_seconds: a process that does not respond to a ping for so long is killed.
     :param answer_seconds: so is one that leaves a question unanswered for so long. None for twice the `seconds` of the
-        environment's limits. A lesson that raises `seconds` raises this too.
+        environment's limits. Raise it along with the `seconds` of a lesson.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ProcessEnvironment:
         host = HostProcess(*self._arguments)
         weakref.finalize(self, host.close)
         self.limits = Limits(**host.limits)
-        host.answer_seconds = self._answer_seconds or PATIENCE * self.limits.seconds
+        host.answer_seconds = PATIENCE * self.limits.seconds if self._answer_seconds is None else self._answer_seconds
         return host
 
     def _running(self) -> HostProcess:
