@@ -22,7 +22,7 @@ NAME: Final = "trainer"
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the global rngs of Python, NumPy and torch on all devices."""
+    """Seed the global rngs of Python, NumPy, and torch on the CPU, CUDA and MPS."""
     random.seed(seed)
     np.random.seed(seed)  # users' environments and datasets may use it
     torch.default_generator.manual_seed(seed)  # `torch.manual_seed` takes a millisecond to look for other devices
