@@ -272,6 +272,13 @@ def test_a_faulty_one_is_left_out_and_with_strict_an_error(site: Site, project: 
         site.load(read_settings(project, environ={"HOOKLINE_STRICT": "1"}))
 
 
+def test_a_file_without_the_name_of_its_class_says_how_to_name_it(site: Site, project: Path) -> None:
+    _, records = site.load(read_settings(project, environ={}, plugin_arguments=["project/lone_guard.py"]))
+    (record,) = [record for record in records if record.name == "lone-guard"]
+    assert record.state == "failed"
+    assert record.reason.endswith("it implements no event: name a class in it, as in project/lone_guard.py:LossGuard")
+
+
 def test_an_installed_plugin_can_require_one_of_the_project(site: Site, project: Path) -> None:
     site.install(
         "a-user", "class Plugin:\n    requires = ('loss-guard',)\n    @hookimpl\n    def on_epoch_end(self): ...\n"

@@ -290,12 +290,31 @@ def test_a_fault_in_the_file_names_the_file_the_key_and_the_nearest(site: Site, 
             {"environ": {"HOOKLINE_OPTIONS": "saver.foldr=x"}},
             "saver.foldr: unknown key 'foldr' (did you mean 'folder'?)",
         ),
+        (
+            {"option_arguments": ["saver.retention.keep_lst=1"]},
+            "-o saver.retention.keep_lst: unknown key 'keep_lst' (did you mean 'keep_last'?)",
+        ),
+        (
+            {"option_arguments": ["saver.schedule.on_epoch_ent=5"]},
+            "-o saver.schedule.on_epoch_ent: plugin 'saver' does not implement it (did you mean 'on_epoch_end'?)",
+        ),
     ],
 )
 def test_a_fault_outside_of_files_names_its_place_too(site: Site, arguments: dict[str, Any], expected: str) -> None:
     site.install("saver", SAVER)
     (fault,) = faults(site, **arguments)
     assert expected in fault
+
+
+def test_options_that_do_not_fit_together_are_a_fault_that_names_all_that_are_set(site: Site) -> None:
+    check = "    def __post_init__(self):\n        if self.low > self.high:\n            raise ValueError('low is above high')"
+    options = f"@dataclass\nclass Options:\n    low: int = 0\n    high: int = 9\n{check}\n"
+    body = "    def __init__(self, options: Options): ...\n    @hookimpl\n    def on_epoch_end(self): ...\n"
+    site.install("range", f"{options}\nclass Plugin:\n{body}")
+    write(site.folder, "[tool.hookline.plugins.range]\nhigh = 4\n")
+    assert faults(site, option_arguments=["range.low=5"]) == [
+        "pyproject.toml: tool.hookline.plugins.range.high, -o range.low: low is above high"
+    ]
 
 
 def test_options_in_the_environment_that_cannot_be_split_are_an_error(site: Site) -> None:

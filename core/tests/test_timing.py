@@ -83,6 +83,21 @@ def test_the_summary_shows_faults_and_times(hookline_manager: PluginManager) -> 
         assert expected in text
 
 
+def test_brackets_in_the_message_of_a_failure_are_shown_as_they_are(hookline_manager: PluginManager) -> None:
+    class Broken:
+        @hookimpl
+        def on_epoch_end(self) -> None:
+            raise ValueError("expected [batch, time] in [/data/set] :warning:")
+
+    hookline_manager.enable_timing()
+    hookline_manager.register(Broken(), "broken[a]")
+    hookline_manager.emit.on_epoch_end(state=TrainerState())
+    output = io.StringIO()
+    print_summary(hookline_manager, Console(file=output, width=140))
+    assert "ValueError: expected [batch, time] in [/data/set] :warning:" in output.getvalue()
+    assert output.getvalue().count("broken[a]") == 2  # among the faults, and among the timings
+
+
 def test_a_long_table_of_times_adds_up_what_costs_least(hookline_manager: PluginManager) -> None:
     timer = hookline_manager.enable_timing()
     for number in range(20):

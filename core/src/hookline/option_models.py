@@ -89,7 +89,8 @@ def _problem(details: ErrorDetails, model: Any) -> str:
         return f"unknown key {key!r}{hint}"
     if details["type"].startswith("missing"):
         return "is required"
-    problem = details["msg"][:1].lower() + details["msg"][1:]
+    problem = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    problem = problem[:1].lower() + problem[1:]
     if isinstance(details["input"], dict):  # the input is the whole table, and the message names the key
         return problem
     is_secret = any(is_secret_name(str(key)) for key in details["loc"])

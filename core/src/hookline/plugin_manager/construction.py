@@ -108,9 +108,7 @@ class Blueprint:
         try:
             self.options = TypeAdapter(self.options_model).validate_python(values, extra="forbid")
         except ValidationError as error:
-            return validation_faults(
-                error, self.options_model, lambda path: settings.option_origin(self.name, path or ["options"])
-            )
+            return validation_faults(error, self.options_model, lambda path: settings.option_origin(self.name, path))
         remember_secrets(self.options)
         return []
 

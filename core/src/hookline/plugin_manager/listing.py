@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from hookline.option_models import is_pydantic_model
 from hookline.plugin_manager.faults import FaultLedger
@@ -110,7 +111,8 @@ def _faults_table(ledger: FaultLedger) -> Table:
         table.add_column(heading, justify="right" if heading == "times" else "left", no_wrap=True)
     table.add_column("what happened", overflow="fold", min_width=20)
     for failure in ledger.described():
-        table.add_row(*("" if value is None else str(value) for value in failure.values()))
+        # As `Text`: a message may have brackets, which are markup in a string.
+        table.add_row(*(Text("" if value is None else str(value)) for value in failure.values()))
     return table
 
 
@@ -127,7 +129,7 @@ def _timings_table(timer: PluginTimer) -> Table:
         table.caption_justify = "left"
     for timing in by_cost[:MOST_ROWS]:
         table.add_row(
-            timing.plugin,
+            Text(timing.plugin),
             timing.event,
             "background" if timing.background else "training",
             f"{timing.calls:,}",

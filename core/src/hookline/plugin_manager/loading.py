@@ -283,7 +283,8 @@ class PluginLoader:
                 schedules[options.get("specname") or attribute] = options.get("schedule")
         if not schedules:
             what = f"{type(plugin).__name__} implements" if not isinstance(plugin, ModuleType) else "it implements"
-            raise PluginError(plugin, f"{what} no event: mark methods that are named after events with @hookimpl")
+            hint = self._name_a_class(plugin, record) or "mark methods that are named after events with @hookimpl"
+            raise PluginError(plugin, f"{what} no event: {hint}")
         clocks = {name: event.clock for name, event in self.manager.events.items()}
         overrides, faults = self._blueprints[record.name].overrides(
             self.settings, record.found.origin, schedules, clocks
@@ -291,6 +292,19 @@ class PluginLoader:
         if faults:
             self._fail_by_config([record], faults)
         return overrides
+
+    def _name_a_class(self, plugin: Any, record: PluginRecord) -> str | None:
+        """What to say of a module of the project whose classes are plugins, and none of which is named."""
+        if not isinstance(plugin, ModuleType) or not isinstance(record.found, ProjectPlugin):
+            return None
+        names = [
+            f"{record.found.entry.reference}:{name}"
+            for name, value in vars(plugin).items()
+            if isinstance(value, type)
+            and value.__module__ == plugin.__name__
+            and any(self.manager.parse_hookimpl_opts(value, attribute) for attribute in dir(value))
+        ]
+        return f"name a class in it, as in {' or '.join(names)}" if names else None
 
     def _in_order(self) -> list[PluginRecord]:
         """The active plugins, each after those that it requires. Plugins in a cycle fail."""

@@ -100,7 +100,13 @@ class Settings:
     """Messages about options that differ from the recorded ones."""
 
     def option_origin(self, plugin: str, path: Sequence[str | int]) -> str:
-        """The source of the option at `path`, with the key. For a missing option, where to put it."""
+        """The source of the option at `path`, with the key. For a missing option, where to put it.
+
+        An empty path is all options of the plugin.
+        """
+        if not path:
+            given = [where for (name, _), where in self.origins.items() if name == plugin]
+            return ", ".join(given) or f"[tool.hookline.plugins.{plugin}]"
         first, *rest = map(str, path)
         return ".".join([self.origins.get((plugin, first), f"[tool.hookline.plugins.{plugin}] {first}"), *rest])
 
@@ -411,7 +417,7 @@ def _add_options_variable(settings: Settings, variable: str, text: str) -> None:
 def _add_option_argument(settings: Settings, argument: str, place: str) -> None:
     path, equals, text = argument.partition("=")
     # Without the value: it may be a secret under a misspelt name.
-    where = place + (path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…")
+    where = place + _shortened(path)
     plugin, dot, key = path.partition(".")
     if not (equals and dot and plugin and key):
         settings.faults.append(ConfigFault(where, "is not of the form PLUGIN.KEY=VALUE, such as checkpoint.every=5"))
@@ -425,7 +431,11 @@ def _add_option_argument(settings: Settings, argument: str, place: str) -> None:
     for inner in reversed(rest):
         value = {inner: value}
     settings.mentions.append((plugin, where))
-    settings.set_option(plugin, first, value, where)
+    settings.set_option(plugin, first, value, place + _shortened(f"{plugin}.{first}"))
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…"
 
 
 def parse_value(text: str) -> Any:
