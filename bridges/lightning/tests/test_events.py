@@ -139,6 +139,18 @@ def test_a_validation_reports_its_batches_and_all_its_metrics(
     assert callback.session is None
 
 
+def test_a_validation_without_a_step_since_the_last_one_has_all_its_metrics(
+    tiny: ModuleType, tmp_path: Path, watcher: Watcher
+) -> None:
+    callback = HooklineCallback(plugins={"watcher": watcher})
+    tiny.trainer(tmp_path, callback, max_epochs=1, val_check_interval=1, accumulate_grad_batches=3).fit(
+        tiny.Automatic(), **tiny.loaders()
+    )
+    assert len(watcher.validations) == 6
+    assert all({"val_loss", "val_rmse"} <= report.keys() for report in watcher.validations)
+    assert sum("mse_step" in numbers for _, numbers in watcher.logged) == 6  # and no number of training twice
+
+
 @pytest.mark.parametrize("module", ["Automatic", "Manual"])
 def test_gradients_are_alive_at_the_end_of_every_minibatch(
     tiny: ModuleType, tmp_path: Path, watcher: Watcher, module: str

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch import seed_everything
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import BatchSizeFinder, ModelCheckpoint
+from torch.utils.data import DataLoader
 
 from hookline import hookimpl
 from hookline.session import RunFolderError
+from hookline_hookspecs import TrainerState
 from hookline_lightning import HooklineCallback
 
 SCRIPT = Path(__file__).with_name("tiny_fit.py")
@@ -118,6 +120,46 @@ def test_a_second_fit_of_one_trainer_goes_on_with_its_run(tiny: ModuleType, tmp_
     trainer.fit(module, **tiny.loaders())
     assert len(losses.losses) == 12
     assert steps(tmp_path / "run") == list(range(1, 13))
+
+
+def test_a_fit_after_one_that_failed_before_its_first_step_goes_on_with_its_run(
+    tiny: ModuleType, tmp_path: Path
+) -> None:
+    class Broken(tiny.Automatic):  # type: ignore[name-defined, misc]
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            raise ValueError("a typing error")
+
+    trainer = tiny.trainer(tmp_path)
+    with pytest.raises(ValueError, match="a typing error"):
+        trainer.fit(Broken(), **tiny.loaders())
+    trainer.fit(tiny.Automatic(), **tiny.loaders())
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["lightning-0"]
+    assert steps(tmp_path / "runs" / "lightning-0") == list(range(1, 13))
+
+
+def test_a_fit_that_searches_for_a_batch_size_first_is_a_new_run(tiny: ModuleType, tmp_path: Path) -> None:
+    class Sized(tiny.Automatic):  # type: ignore[name-defined, misc]
+        batch_size = 2
+
+        def train_dataloader(self) -> DataLoader[Any]:
+            return DataLoader(tiny.loaders()["train_dataloaders"].dataset, batch_size=self.batch_size)
+
+    class Begin:
+        @hookimpl
+        def on_new_training_run(self, state: TrainerState) -> None:
+            self.is_resumed = state.resume
+
+    begin = Begin()
+
+    def fit() -> None:
+        search = BatchSizeFinder(steps_per_trial=1, max_trials=1)
+        trainer = tiny.trainer(tmp_path, HooklineCallback(tmp_path / "run", plugins={"begin": begin}), search)
+        trainer.fit(Sized(), val_dataloaders=tiny.loaders()["val_dataloaders"])
+
+    fit()
+    assert not begin.is_resumed
+    with pytest.raises(RunFolderError, match="holds a run already: go on with it by"):
+        fit()
 
 
 def test_a_checkpoint_that_was_saved_without_hookline_is_no_way_to_go_on_with_a_run(

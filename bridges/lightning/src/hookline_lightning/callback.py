@@ -62,9 +62,11 @@ class HooklineCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the run: by now Lightning has restored all that a checkpoint holds."""
-        saved = self._loaded if trainer.ckpt_path else self._saved
-        run_dir = self._folder_of_run(trainer, saved or {})
-        is_resumed = bool(trainer.ckpt_path) or trainer.global_step > 0
+        saved = (self._loaded if trainer.ckpt_path else self._saved) or {}
+        run_dir = self._folder_of_run(trainer, saved)
+        # Not by `ckpt_path`: a search for a learning rate or batch size leaves one, and an earlier fit of this trainer
+        # may have failed before its first step.
+        is_resumed = bool(saved) or trainer.global_step > 0
         optimizers = trainer.optimizers
         self._numbers = LoggedNumbers()
         self._numbers.take(trainer)
@@ -81,7 +83,7 @@ class HooklineCallback(Callback):
                 world_size=trainer.world_size,
                 config=_config(trainer, pl_module),
                 host=HOST,
-                host_state=_host_state(trainer, saved or {}) if is_resumed else None,
+                host_state=_host_state(trainer, saved) if is_resumed else None,
                 plugins=self.plugins,
             )
         )
@@ -215,6 +217,7 @@ class HooklineCallback(Callback):
         if session is None:  # a check before the fit, or `trainer.validate`
             return
         self._log_late(session, trainer)
+        self._numbers.forget_values()
         self._losses: list[float] = []
         session.begin_validation(is_last_step=_is_last_validation(trainer))
 
@@ -268,7 +271,7 @@ def _new_folder(runs: Path) -> Path:
 
 
 def _why_refused(trainer: Trainer, run_dir: Path) -> str:
-    if trainer.ckpt_path:
+    if trainer.ckpt_path and trainer.global_step > 0:
         return (
             f"the run in {run_dir} cannot go on from {trainer.ckpt_path}: that checkpoint was saved without "
             "HooklineCallback, so that counters and plugin states are missing. Resume from one that has them, or give "

@@ -32,6 +32,10 @@ class LoggedNumbers:
         self._taken.update((name, (step, value)) for name, value in taken.items())
         return taken
 
+    def forget_values(self) -> None:
+        """Take an equal number at the same step again: a validation begins, maybe with no step since the last one."""
+        self._taken = {}
+
     def _has_seen(self, name: str, value: torch.Tensor) -> bool:
         seen = self._seen.get(name)
         return seen is not None and seen.data_ptr() == value.data_ptr()
