@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from hookline.policies.huggingface import HuggingFaceTokenizer
 from hookline.rollout.text import CharacterTokenizer, TextProblem
+from hookline.testing.tiny_models import tiny_tokenizer
 from hookline.training.errors import DatasetError
 from hookline.training.text_examples import read_examples, read_problems, split
 
@@ -110,11 +112,35 @@ def test_long_examples_are_cut_and_dropped_if_nothing_is_left_to_train(tmp_path:
         ({"messages": "hi"}, "line 1: messages must be a list"),
         ({"messages": [{"role": "user", "content": "1"}]}, "line 1 has no token to train on"),
         ({"messages": [{"role": "user"}]}, "line 1 has no 'content'; it has role: 'content' must be a string"),
+        ('{"text": "1\\ud83d"}', r"line 1 has \\ud83d, half of a surrogate pair, which is no character: remove it"),
     ],
 )
 def test_a_row_that_is_no_example_is_an_error_with_file_and_line(row: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=message):
         read_examples(write(tmp_path, row), CHARACTERS)
+
+
+def test_a_row_that_the_models_tokenizer_rejects_is_an_error_with_file_and_line(tmp_path: Path) -> None:
+    strict = "{{ raise_exception('there is no system role') }}"
+    own_tokenizer = tiny_tokenizer(tmp_path)
+    tokenizer = HuggingFaceTokenizer(own_tokenizer)
+    with pytest.raises(DatasetError, match=r"rows.jsonl, line 1: the prompt '' has no tokens"):
+        read_examples(write(tmp_path, {"prompt": "", "completion": "2"}), tokenizer)
+    own_tokenizer.chat_template = strict
+    messages = [{"role": "system", "content": "1"}, {"role": "assistant", "content": "2"}]
+    rejected = "line 1: the chat template rejects messages with the roles system, assistant: there is no system role"
+    with pytest.raises(DatasetError, match=rejected):
+        read_examples(write(tmp_path, {"messages": messages}), tokenizer)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark_and_have_any_character_in_its_strings(tmp_path: Path) -> None:
+    rows = [{"prompt": "a\u2028b\x85c", "answer": "\U0001f389"}, {"prompt": "\x0c", "answer": "b"}]
+    file = tmp_path / "rows.jsonl"
+    text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    file.write_bytes(text.encode("utf-8-sig"))
+    assert read_problems(file) == [TextProblem(row["prompt"], row["answer"], {}) for row in rows]
+    file.write_text(json.dumps(rows[0]))  # the emoji as two halves
+    assert read_problems(file)[0].answer == "\U0001f389"
 
 
 def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:

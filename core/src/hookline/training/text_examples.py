@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from hookline.policies.protocol import Tokenizer
+from hookline.policies.protocol import PolicyError, Tokenizer
 from hookline.rollout.text import TextProblem
 from hookline.training.errors import DatasetError
 from hookline_hookspecs import Turn
@@ -31,6 +32,9 @@ Example = dict[str, list[int] | list[bool]]
 """`tokens` and `loss_mask`."""
 
 T = TypeVar("T")
+
+SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""The start of a character that JSON writes as two halves."""
 
 logger = logging.getLogger("hookline.training")
 
@@ -69,7 +73,10 @@ def read_examples(file: Path, tokenizer: Tokenizer, max_length: int | None = Non
     """
     examples = []
     for where, row in _rows(file):
-        example = _example(row, tokenizer, where)
+        try:
+            example = _example(row, tokenizer, where)
+        except PolicyError as error:
+            raise DatasetError(f"{where}: {error}") from error
         example = {name: column[:max_length] for name, column in example.items()}
         if any(example["loss_mask"][1:]):  # the first token is given, so it is never trained
             examples.append(example)
@@ -102,7 +109,8 @@ def split(items: Sequence[T], share: float, text: Callable[[T], str]) -> tuple[l
 
 def _rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        # A line ends at a line feed alone: a JSON string may have other characters at which `splitlines` splits.
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     for number, line in enumerate(lines, 1):
@@ -114,7 +122,18 @@ def _rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 raise DatasetError(f"{where} is not JSON: {error}") from error
             if not isinstance(row, Mapping):
                 raise DatasetError(f"{where} is not a JSON object, but {line.strip()[:80]!r}")
+            if SURROGATE.search(line):
+                _check_characters(row, where)
             yield where, row
+
+
+def _check_characters(row: Mapping[str, Any], where: str) -> None:
+    """Raise for half of a surrogate pair, which no tokenizer takes."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])[1:-1]
+        raise DatasetError(f"{where} has {half}, half of a surrogate pair, which is no character: remove it") from error
 
 
 def _text(row: Mapping[str, Any], name: str, where: str) -> str:
@@ -151,7 +170,18 @@ def _chat(messages: Any, tokenizer: Tokenizer, where: str) -> Example:
     template: Any = getattr(tokenizer, "tokenizer", None)
     if not getattr(template, "chat_template", None):
         return conversation([Turn(own["role"], _text(own, "content", where)) for own in messages], tokenizer)
-    whole = template.apply_chat_template(messages, tokenize=False)
+
+    def written(part: Sequence[Any], **options: Any) -> str:
+        try:
+            text: str = template.apply_chat_template(part, tokenize=False, **options)
+        except Exception as error:  # of the template's own, or of Jinja
+            roles = ", ".join(str(own["role"]) for own in messages)
+            raise DatasetError(
+                f"{where}: the chat template rejects messages with the roles {roles or '(none)'}: {error}"
+            ) from error
+        return text
+
+    whole = written(messages)
     all_tokens: list[int] = []
     loss_mask: list[bool] = []
     position = 0
@@ -172,10 +202,7 @@ def _chat(messages: Any, tokenizer: Tokenizer, where: str) -> Example:
 
     for index, message in enumerate(messages):
         if message["role"] == "assistant":
-            add_up_to(
-                template.apply_chat_template(messages[:index], tokenize=False, add_generation_prompt=True),
-                trained=False,
-            )
-            add_up_to(template.apply_chat_template(messages[: index + 1], tokenize=False), trained=True)
+            add_up_to(written(messages[:index], add_generation_prompt=True), trained=False)
+            add_up_to(written(messages[: index + 1]), trained=True)
     add_up_to(whole, trained=False)
     return {"tokens": all_tokens, "loss_mask": loss_mask}
