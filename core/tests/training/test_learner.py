@@ -297,6 +297,11 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
     assert learner_of(transformer(), {"sft": {}}, device="auto").device.type in ("cpu", "mps")
 
 
+def test_a_device_that_torch_does_not_know_is_an_error() -> None:
+    with pytest.raises(TrainingError, match='learner.device is "gpu": it must be auto, cpu, cuda, cuda:1 or mps'):
+        learner_of(transformer(), {"sft": {}}, device="gpu")
+
+
 def test_a_process_under_torchrun_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

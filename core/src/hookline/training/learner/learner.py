@@ -263,7 +263,10 @@ def choose_device(name: str) -> torch.device:
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next((kind for kind, is_there in available.items() if is_there), "cpu")
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise TrainingError(f'learner.device is "{name}": it must be auto, cpu, cuda, cuda:1 or mps') from error
     if not available.get(device.type, True):
         raise TrainingError(
             f'learner.device is "{name}", but torch finds none on this machine: "auto" selects an available device'
