@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("transformers")
 pytest.importorskip("jax")
+from transformers import PreTrainedTokenizerFast
+
 import hookline
 from hookline import PluginManager, hookimpl
 from hookline.errors import HooklineError
@@ -97,6 +99,39 @@ def test_sft_trains_on_all_forms_of_examples_and_holds_some_out(folder: Path) ->
     assert 0 < trainer.state.step < 6
     assert len(seen.reports) == 1
     assert all("lora_" in name for name in trainer.policy.state_dict())
+
+
+def test_examples_longer_than_the_policys_context_are_an_error_unless_they_are_cut(tmp_path: Path) -> None:
+    tiny_model(tmp_path / "model", "gpt2")
+    rows = [{"text": "12+34=46 " * 100}, {"text": "7+5=12"}]
+    (tmp_path / "examples.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    text = 'task = "sft"\npolicy = "model"\ndataset = "examples.jsonl"'
+    too_long = "examples.jsonl: 1 of 2 examples are longer than the policy's context of 128 tokens, the longest with"
+    with pytest.raises(HooklineError, match=f"{too_long} .* max_length = 128"):
+        train(tmp_path, text)
+    assert train(tmp_path, f"{text}\nmax_length = 128").state.step == 1
+
+
+def test_a_token_that_the_policy_does_not_have_is_an_error(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
+    tokenizer.add_tokens(["<|new|>"])
+    tokenizer.save_pretrained(model)
+    (tmp_path / "examples.jsonl").write_text(json.dumps({"text": "7+5=<|new|>12"}))
+    with pytest.raises(HooklineError, match="makes the token 300 of an example, but the policy has 300 tokens: call"):
+        train(tmp_path, 'task = "sft"\npolicy = "model"\ndataset = "examples.jsonl"')
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ('task = "grpo"\npolicy = "model"\nlessons = ["addition-1"]\n' + SMALL, "grpo"),
+        ('task = "sft"\npolicy = "model"\ndataset = "examples.jsonl"', "sft"),
+    ],
+)
+def test_a_loss_that_a_file_names_is_added_to_the_tasks_own(text: str, own: str, folder: Path) -> None:
+    trainer = train(folder, f"{text}\n[losses.kl]\nweight = 0.1")
+    assert [loss.name for loss in trainer.learner.losses] == [own, "kl"]
 
 
 def test_grpo_plays_lessons_of_all_kinds_after_a_warm_start(folder: Path) -> None:
@@ -188,6 +223,14 @@ def test_a_run_of_grpo_is_rebuilt_from_its_folder(folder: Path, tmp_path: Path) 
         ),
         ('task = "sft"\npolicy = "model"', "task 'sft' needs a dataset: set dataset = \"examples.jsonl\""),
         ('task = "sft"\npolicy = "model"\ndataset = "none.jsonl"', r"none.jsonl cannot be read: No such file"),
+        (
+            'task = "sft"\npolicy = "model"\ndataset = "examples.jsonl"\nvalidation_share = 10',
+            "run.toml: validation_share: (must|input should) be less than 1, got 10",
+        ),
+        (
+            'task = "sft"\npolicy = "model"\ndataset = "examples.jsonl"\nvalidation_share = 1e-9',
+            r"examples.jsonl has too few examples for validation_share = 1e-09",
+        ),
         ('task = "grpo"\npolicy = "model"', "task 'grpo' needs lessons"),
         ('task = "grpo"', "has 2 faults:(.|\n)*task 'grpo' needs a policy(.|\n)*task 'grpo' needs lessons"),
         ('task = "grpo"\npolicy = "model"\nlessons = ["adition-1"]', r"did you mean 'addition-1'\?"),

@@ -157,6 +157,12 @@ class HuggingFacePolicy:
         config: dict[str, Any] = self._load(transformers.AutoConfig.from_pretrained).to_dict()
         return config
 
+    def limits(self) -> tuple[int | None, int]:
+        """The longest sequence that the model is made for, if it has such a limit, and the size of its vocabulary."""
+        transformers = require("transformers", "a Hugging Face policy")
+        config = self._load(transformers.AutoConfig.from_pretrained).get_text_config()
+        return getattr(config, "max_position_embeddings", None), config.vocab_size
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each trained weight by name."""
         return {name: tuple(tensor.shape) for name, tensor in self._module(on_meta=True).state_dict().items()}

@@ -27,9 +27,9 @@ from hookline.rollout.text import (
 )
 from hookline.training.config import OptimizerConfig, RolloutConfig, TrainerConfig
 from hookline.training.errors import DatasetError, TrainerConfigError
-from hookline.training.tasks.sft import POLICY, check_required
+from hookline.training.tasks.sft import POLICY, Share, check_required, examples_of
 from hookline.training.tasks.task import Task
-from hookline.training.text_examples import read_examples, read_problems, split
+from hookline.training.text_examples import read_problems, split
 from hookline.training.trainer import Trainer
 from hookline.training.warm_start import WarmStart, WarmStartConfig
 
@@ -66,7 +66,7 @@ class LessonConfig:
     """In the place of an environment: a JSONL file of problems, each with `prompt` and `answer`."""
     held_out: Path | None = None
     """A JSONL file of problems for evaluations."""
-    held_out_share: float = 0.0
+    held_out_share: Share = 0.0
     """The share of `dataset` that is held out for evaluations, if there is no `held_out`."""
     checker: Annotated[str, AfterValidator(_beside_the_file)] = "exact_match"
     """What rewards a response: `exact_match`, or `file.py:FUNCTION`, a function of the problem and the response."""
@@ -119,7 +119,7 @@ def _build(config: TrainerConfig, plugins: PluginManager) -> Trainer:
     environments = collect_registered(plugins, "register_environments", "an environment")
     warm_start = None
     if config.warm_start is not None:
-        options = vars(config.warm_start) | {"dataset": read_examples(config.warm_start.dataset, policy.tokenizer())}
+        options = vars(config.warm_start) | {"dataset": examples_of(config.warm_start.dataset, policy)}
         warm_start = WarmStart(**options)
     return Trainer(
         config,
@@ -209,6 +209,7 @@ grpo = Task(
     _build,
     GRPOTaskConfig(
         epochs=100,
+        losses={"grpo": {}},
         optimizer=OptimizerConfig(learning_rate=1e-5, schedule="constant", max_grad_norm=1.0),
         rollout=RolloutConfig(num_environments=16, samples_per_prompt=8, minibatches=1, update_epochs=1),
     ),
