@@ -43,9 +43,9 @@ def test_a_lesson_may_say_from_which_reward_on_an_episode_is_a_success() -> None
 
 def test_episodes_that_could_not_be_judged_say_nothing() -> None:
     subject = curriculum(lesson("a"))
-    subject.record_training("a", [None, 1.0])
+    subject.record_training("a", [None, 1.0, float("nan")])
     assert subject.success_of("a") == 1.0
-    subject.record_training("a", [None])
+    subject.record_training("a", [None, float("nan")])
     subject.record_training("a", [])
     assert len(subject.standings["a"].history) == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -126,7 +127,7 @@ class Curriculum:
         return next(reversed(weights))  # rounding errors may leave a remainder
 
     def record_training(self, lesson_id: str, rewards: Iterable[float | None]) -> None:
-        """Record the rewards of a rollout's episodes. None is ignored."""
+        """Record the rewards of a rollout's episodes. None and NaN, where no reward applies, are ignored."""
         standing, lesson = self._standing(lesson_id), self.lessons[lesson_id]
         share = _share_of_successes(lesson, rewards)
         if share is None:
@@ -196,7 +197,7 @@ class Curriculum:
 
 
 def _share_of_successes(lesson: Lesson, rewards: Iterable[float | None]) -> float | None:
-    judged = [reward for reward in rewards if reward is not None]
+    judged = [reward for reward in rewards if reward is not None and not math.isnan(reward)]
     return sum(reward > lesson.success_above for reward in judged) / len(judged) if judged else None
 
 
