@@ -284,11 +284,19 @@ def test_a_message_beyond_the_last_turn_need_not_be_one_that_the_tokenizer_knows
         ({"max_turns": 0}, "max_turns must be at least 1, got 0"),
         ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
         ({"seconds": 0}, "seconds must be greater than 0"),
+        ({"max_turn": 3}, r"lesson 'talk': there is no limit 'max_turn' \(did you mean 'max_turns'\?\)"),
     ],
 )
 def test_limits_that_make_no_sense_are_an_error(limits: dict[str, Any], message: str) -> None:
     with pytest.raises(CurriculumError, match=message):
         worker_for(Asks(), limits=limits)
+
+
+def test_limits_of_an_environment_that_are_a_dictionary_are_an_error() -> None:
+    environment = Asks()
+    environment.limits = {"max_turns": 3}  # as in a process with a Python of its own
+    with pytest.raises(CurriculumError, match=r"lesson 'talk': the limits of its environment are {'max_turns': 3}; "):
+        worker_for(environment)
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------
@@ -356,9 +364,12 @@ WANTED = "; it must be a text, or turns with the roles system, user, tool"
         (yields({"role": "user"}), f"yielded {{'role': 'user'}}{WANTED}"),
         (yields([Turn("assistant", "1")]), f"yielded a turn ('assistant', '1'){WANTED}"),
         (yields([Turn("user", 5)]), f"yielded a turn ('user', 5){WANTED}"),
-        (returns("1.0"), "at the end: the reward is '1.0'; a reward must be a finite number"),
-        (returns(float("nan")), "at the end: the reward is nan; a reward must be a finite number"),
-        (returns(np.ones(2)), "at the end: the reward is array([1., 1.]); a reward must be a finite number"),
+        (returns("1.0"), "returned no valid reward: the reward is '1.0'; a reward must be a finite number"),
+        (returns(float("nan")), "returned no valid reward: the reward is nan; a reward must be a finite number"),
+        (
+            returns(np.ones(2)),
+            "returned no valid reward: the reward is array([1., 1.]); a reward must be a finite number",
+        ),
         (goes_on, "went on after LimitReached('max_turns')"),
         (
             yields("more"),

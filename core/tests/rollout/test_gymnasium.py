@@ -13,6 +13,7 @@ from hookline import PluginManager, hookimpl
 from hookline.policies import Continuous, Discrete, PolicyError, to_jax
 from hookline.rollout import CurriculumConfig, Lesson, RolloutWorker, RolloutWorkerConfig
 from hookline.rollout.errors import LessonError, RolloutError, UnknownEnvironmentError, UnsupportedSpaceError
+from hookline.rollout.text import Limits, TextProblem
 from hookline.session import Terminated
 from hookline_hookspecs import EvaluationRequest
 
@@ -313,6 +314,24 @@ def test_what_is_no_environment_is_an_error_that_says_what_is() -> None:
         RolloutError, match="an environment is a name, a JaxEnvironment, a TextEnvironment such as TextTask"
     ):
         RolloutWorker(config(42))
+
+
+class Greeting:
+    """A text environment."""
+
+    limits = Limits()
+
+    def draw(self, rng, *, held_out=False):
+        return TextProblem()
+
+    def converse(self, problem):
+        yield "Hello"
+
+
+@pytest.mark.parametrize("environment", [Greeting, lambda: Greeting()], ids=["class", "function"])
+def test_what_makes_no_gymnasium_environment_is_an_error_that_says_how_others_are_given(environment) -> None:
+    with pytest.raises(LessonError, match="not a Gymnasium environment; other environments are given as objects"):
+        RolloutWorker(config(environment))
 
 
 def test_lessons_that_one_policy_cannot_play_are_an_error_that_names_the_lesson() -> None:

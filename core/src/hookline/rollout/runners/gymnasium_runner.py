@@ -18,7 +18,7 @@ from hookline.rollout.environments.gymnasium_env import (
     observation_size_of,
     observer_of,
 )
-from hookline.rollout.environments.outcomes import STOPS, attributed, checked_reward, raised
+from hookline.rollout.environments.outcomes import STOPS, attributed, checked_reward, raised, shortened
 from hookline.rollout.errors import LessonError
 from hookline.rollout.rng import seed_of
 from hookline.rollout.runners.control import EpisodeRecorder, control_rollout, played_episode
@@ -45,6 +45,11 @@ class LessonEnvironment:
         self.total_reward = 0.0
         with attributed(f"{self._name}, when it was made"):
             self.environment = factory()
+        if not hasattr(self.environment, "observation_space"):
+            raise LessonError(
+                f"{self._name}: it is a function or class that made {shortened(self.environment)}, which is not a "
+                "Gymnasium environment; other environments are given as objects, such as Lesson(environment=Mine())"
+            )
         self.observation_size = observation_size_of(name, self.environment.observation_space)
         self.actions = actions_of(name, self.environment.action_space)
         self._observe = observer_of(self.environment.observation_space)

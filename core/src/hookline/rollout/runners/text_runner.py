@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -18,13 +18,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from hookline.errors import did_you_mean
 from hookline.policies import TransformerPolicy
 from hookline.policies.protocol import Actor, PolicyError, Tokenizer
 from hookline.rollout.config import SamplingConfig
 from hookline.rollout.curriculum import Lesson
 from hookline.rollout.engines.engine import RolloutEngine
 from hookline.rollout.environments.outcomes import attributed
-from hookline.rollout.errors import LessonError
+from hookline.rollout.errors import CurriculumError, LessonError
 from hookline.rollout.text.answers import Answer, Answers, NoAnswerError
 from hookline.rollout.text.environment import Limits, TextEnvironment, TextProblem
 from hookline.rollout.text.open_episode import Announce, Failure, OpenEpisode, Response, Setting
@@ -56,7 +57,7 @@ class TextRunner:
     ) -> None:
         self._lesson = lesson
         self._environment = environment
-        self._limits: Limits = replace(environment.limits, **lesson.limits)
+        self._limits = _limits_of(lesson, environment)
         self._tokenizer = tokenizer
         self._prompts = prompts
         self._sampling = sampling
@@ -199,6 +200,17 @@ class TextRunner:
         if close is not None:
             with attributed(f"lesson {self._lesson.lesson_id!r}, closing its environment"):
                 close()
+
+
+def _limits_of(lesson: Lesson, environment: TextEnvironment) -> Limits:
+    """The environment's limits with those that the lesson changes."""
+    where, own, known = f"lesson {lesson.lesson_id!r}", environment.limits, [field.name for field in fields(Limits)]
+    if not isinstance(own, Limits):
+        raise CurriculumError(f"{where}: the limits of its environment are {shortened(own)}; they must be Limits(...)")
+    for name in lesson.limits:
+        if name not in known:
+            raise CurriculumError(f"{where}: there is no limit {name!r}{did_you_mean(name, known)}")
+    return replace(own, **lesson.limits)
 
 
 def _drawn(answer: Answer) -> TextProblem | Failure:

@@ -136,7 +136,9 @@ class OpenEpisode:
     def _take_value(self, value: Any) -> None:
         try:
             if isinstance(value, End):
-                return self._end(None if value.reward is None else checked_reward(value.reward, lambda: "at the end"))
+                return self._end(
+                    None if value.reward is None else checked_reward(value.reward, lambda: "returned no valid reward")
+                )
             messages = _checked_messages(value)
             if self._limit is not None:
                 raise LessonError(f"went on after LimitReached({self._limit!r})")
