@@ -223,3 +223,11 @@ def test_a_pip_that_cannot_write_a_pylock_is_named_with_the_one_that_can(
     assert code == 1
     assert "cannot write a pylock.toml, pip 25.1 can: python -m pip install --upgrade pip" in " ".join(said.split())
     assert (project.folder / "hookline.lock").exists()
+
+
+def test_a_lock_that_cannot_be_written_is_an_error_that_names_it(
+    project: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = project.folder / "hookline.lock"
+    path.mkdir()
+    assert hookline(capsys, "lock") == (1, f"hookline: {path} cannot be written: Is a directory")

@@ -108,3 +108,16 @@ def test_a_folder_that_is_there_already_is_left_alone(tmp_path: Path, capsys: py
         main(["new-plugin", "mine", "--in", str(tmp_path)])
     assert ended.value.code == 1
     assert "hookline-mine already exists" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        main(["new-plugin", "mine", "--in", str(tmp_path / "file")])
+    assert ended.value.code == 1
+    assert (
+        capsys.readouterr().err
+        == f"hookline: {tmp_path / 'file' / 'hookline-mine'} cannot be written: Not a directory\n"
+    )

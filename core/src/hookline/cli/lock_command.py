@@ -61,7 +61,10 @@ def lock(
             print(difference)
         sys.exit(bool(found))
     path = path or (settings.folder or Path.cwd()) / LOCK_FILE
-    write_lock(path, loader.records)
+    try:
+        write_lock(path, loader.records)
+    except OSError as error:
+        raise HooklineError(f"{path} cannot be written: {error.strerror}") from error
     active = [record for record in loader.records if record.state == "active"]
     print(f"{path}: {len(active)} plugins")
     if pylock:

@@ -71,8 +71,11 @@ def new_plugin(
     if target.exists():
         raise HooklineError(f"{target} already exists: choose another name, or remove it")
     template, names = resources.files(__package__) / "template", _names(plain, KINDS[kind])
-    _write(template / "common", target, names)
-    _write(template / kind, target, names)
+    try:
+        _write(template / "common", target, names)
+        _write(template / kind, target, names)
+    except OSError as error:
+        raise HooklineError(f"{error.filename or target} cannot be written: {error.strerror}") from error
     print(f"Wrote {target}. Next:")
     print(f"  pip install -e '{target}[test]'")
     print(f"  pytest {target}")
