@@ -48,6 +48,18 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     assert estimate.seconds_left(at) == 60.0
 
 
+def test_what_was_done_before_a_resume_is_in_the_epoch_and_not_in_the_rate() -> None:
+    stream, clock = io.StringIO(), Clock()
+    lines, at = ProgressLines(stream, clock), LiveState()
+    lines.show(at)  # the run is shown before it is restored
+    at.step, at.start_step, at.start_epoch, at.total_epochs = 5000, 5000, 7, 9
+    clock.seconds = 2.0
+    lines.show(at)
+    clock.seconds, at.step = 4.0, 5040
+    ended(lines, at)
+    assert stream.getvalue() == "epoch 7/9 · step 5040 · 10/s\n"
+
+
 def test_without_a_terminal_there_is_a_line_every_few_seconds_and_one_at_the_end() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = ProgressLines(stream, clock)

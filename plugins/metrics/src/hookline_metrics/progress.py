@@ -123,6 +123,8 @@ class TimeEstimate:
     def update(self, live: LiveState) -> None:
         """Add the run's current step."""
         now = self._now()
+        if self._seen and self._seen[0][1] < live.start_step:
+            self._seen.clear()  # it was seen before it was restored: the steps up to there were not made now
         if not self._seen:
             self._seen.append((self._began, live.start_step))
         self._seen.append((now, live.step))
@@ -171,7 +173,7 @@ def _rate(seen: Sequence[tuple[float, int]]) -> float:
 
 def describe(live: LiveState, estimate: TimeEstimate) -> Iterator[str]:
     """The parts of a progress line, the most important first. Epochs are counted from one here."""
-    done = 0 if live.epoch is None else live.epoch + 1
+    done = live.start_epoch if live.epoch is None else live.epoch + 1
     yield f"epoch {done}" if live.total_epochs is None else f"epoch {done}/{live.total_epochs}"
     yield f"step {live.step}" if live.total_steps is None else f"step {live.step}/{live.total_steps}"
     yield f"{estimate.rate:.3g}/s"
@@ -249,7 +251,7 @@ class ProgressBar:
         text = " · ".join(describe(live, self._estimate))
         done, total = live.step, live.total_steps
         if total is None:
-            done, total = live.epoch or 0, live.total_epochs
+            done, total = live.start_epoch if live.epoch is None else live.epoch, live.total_epochs
         self._bar.update(self._task, description=text, completed=done, total=total)
         self._bar.refresh()
 
