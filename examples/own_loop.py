@@ -37,7 +37,7 @@ def main(run_dir: str) -> None:
             session.begin_validation(is_last_step=epoch == EPOCHS - 1)  # +
             with torch.no_grad():
                 held_out = (model(held_out_x) - held_out_y).square().mean().item()
-            session.end_validation(held_out, is_last_step=epoch == EPOCHS - 1)  # +
+            session.end_validation(held_out)  # +
             print(f"epoch {epoch}: {held_out:.4f}")
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_trainers import losses, make_trainer
+from tiny_trainers import ROWS, losses, make_trainer
+from transformers import EarlyStoppingCallback
 
 from hookline import hookimpl
 from hookline.errors import HooklineError
@@ -95,6 +96,43 @@ def test_numbers_that_are_logged_once_an_epoch_are_there_when_it_ends(folder: Pa
     callback = HooklineCallback(folder / "run", plugins={"watcher": watcher})
     trainer = train(make_trainer("trainer", folder, callback, logging_strategy="epoch"))
     assert watcher.epoch_losses == list(losses(trainer).values())
+
+
+def test_an_epoch_ends_before_the_next_one_also_where_its_numbers_were_logged_with_its_step(folder: Path) -> None:
+    """As they are in the first epoch here, which has one step: the trainer does not log them again at its end."""
+
+    class Epochs:
+        def __init__(self) -> None:
+            self.seen: list[tuple[str, int, int]] = []
+
+        @hookimpl
+        def on_epoch_start(self, state: TrainerState) -> None:
+            self.seen.append(("start", state.epoch, state.step))
+
+        @hookimpl
+        def on_epoch_end(self, state: TrainerState) -> None:
+            self.seen.append(("end", state.epoch, state.step))
+
+    epochs = Epochs()
+    callback = HooklineCallback(folder / "run", plugins={"epochs": epochs})
+    more = {"per_device_train_batch_size": ROWS, "logging_strategy": "epoch", "logging_first_step": True}
+    train(make_trainer("trainer", folder, callback, max_steps=2, **more))
+    assert epochs.seen == [("start", 0, 0), ("end", 0, 1), ("start", 1, 1), ("end", 1, 2)]
+
+
+def test_the_validation_after_which_another_callback_stops_training_is_the_last(folder: Path) -> None:
+    class End:
+        @hookimpl
+        def post_training(self, report_data: Mapping[str, Any]) -> None:
+            self.report = report_data
+
+    end = End()
+    more = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
+    trainer = make_trainer("trainer", folder, HooklineCallback(folder / "run", plugins={"end": end}), **more)
+    trainer.add_callback(EarlyStoppingCallback(1, early_stopping_threshold=100.0))
+    train(trainer)
+    logged = [own["eval_loss"] for own in trainer.state.log_history if "eval_loss" in own]
+    assert (end.report["final_step"], end.report["final_val_loss"]) == (4, logged[-1])
 
 
 def test_gradients_are_alive_when_a_minibatch_ends(folder: Path, recorded: Any, monkeypatch: Any) -> None:

@@ -46,9 +46,36 @@ def test_the_loss_of_the_last_validation_is_reported_at_the_end(
             session.begin_validation(is_last_step=True)
             session.begin_validation_step(0)
             session.end_validation_step(0, val_score=0.5)
-            session.end_validation(0.5, is_last_step=True)
+            session.end_validation(0.5)
     (last,) = hookline_events.of("post_training")
     assert last.arguments["report_data"]["final_val_loss"] == 0.5
+
+
+def test_a_loss_from_before_the_last_step_is_not_reported_as_the_last(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    with Session(hookline_manager, TrainerState(total_epochs=1)) as session:
+        for _ in session.epochs():
+            session.begin_validation(is_last_step=True)
+            session.end_validation(0.5)
+            session.begin_step()
+            session.end_step()
+    (last,) = hookline_events.of("post_training")
+    assert last.arguments["report_data"]["final_val_loss"] is None
+
+
+def test_a_validation_that_ends_the_run_is_the_last_one(
+    hookline_manager: PluginManager, hookline_events: EventRecorder
+) -> None:
+    with Session(hookline_manager, TrainerState(total_epochs=10)) as session:
+        for _ in session.epochs():
+            session.begin_step()
+            session.end_step()
+            session.begin_validation()
+            session.end_validation(0.25)
+            session.state.stop_reason = "the loss is low enough"
+    (last,) = hookline_events.of("post_training")
+    assert last.arguments["report_data"]["final_val_loss"] == 0.25
 
 
 def test_an_open_ended_loop_ends_where_it_leaves_off(

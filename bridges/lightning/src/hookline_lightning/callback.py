@@ -246,7 +246,7 @@ class HooklineCallback(Callback):
         metrics = self._numbers.take(trainer)
         mean = sum(self._losses) / len(self._losses) if self._losses else math.nan
         loss = next((metrics[name] for name in VALIDATION_LOSSES if name in metrics), mean)
-        self.session.end_validation(loss, is_last_step=_is_last_validation(trainer), metrics=metrics)
+        self.session.end_validation(loss, metrics=metrics)
 
 
 def _saved_by(session: Session, generators: list[dict[str, Any]]) -> dict[str, Any]:

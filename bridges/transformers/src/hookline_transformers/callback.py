@@ -206,7 +206,9 @@ class HooklineCallback(TrainerCallback, ExportableState):
         logs: Mapping[str, Any] = kwargs["logs"]
         if self._run is None or (evaluation_prefix(logs) is not None and not is_summary(logs)):
             return  # the numbers of an evaluation come with its end
-        awaited = self._run.awaits_numbers and not is_summary(logs)
+        if is_summary(logs):
+            self._run.settle()  # an epoch whose numbers had been logged with its last step
+        awaited = self._run.awaits_numbers
         self._run.log(training_numbers(logs), state.global_step)
         if awaited:
             self._look_ahead(self._run, state, control)
@@ -233,7 +235,8 @@ class HooklineCallback(TrainerCallback, ExportableState):
             return
         metrics: Mapping[str, Any] = kwargs["metrics"]
         loss, numbers = validation_numbers(metrics, evaluation_prefix(metrics) or "eval")
-        self._run.end_validation(loss, numbers, is_last_step=_is_last_step(state))
+        self._run.begin_validation(is_last_step=_is_last_step(state))
+        self._run.end_validation(loss, numbers)
         if self._run.should_stop():
             control.should_training_stop = True
 

@@ -67,6 +67,7 @@ class TrainingRun:
     # -- epochs ---------------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
+        self.settle()
         if self._generation_every is None:
             self._begin_epoch()
             self._begin_phase()
@@ -176,9 +177,8 @@ class TrainingRun:
             self.session.begin_validation(is_last_step=is_last_step)
             self._has_open_validation = True
 
-    def end_validation(self, loss: float, metrics: Numbers, *, is_last_step: bool) -> None:
-        self.begin_validation(is_last_step=is_last_step)
-        self.session.end_validation(loss, is_last_step=is_last_step, metrics=metrics)
+    def end_validation(self, loss: float, metrics: Numbers) -> None:
+        self.session.end_validation(loss, metrics=metrics)
         self._has_open_validation = False
 
     # -- generations ----------------------------------------------------------------------------------------------

@@ -62,8 +62,8 @@ class Session:
         """The first epoch to train: 0, or the one after the last complete epoch of a restored run."""
         self.restored: Any = restored_from
         """What the run was restored from, such as a `CheckpointRecord`; None for a new run."""
-        self.final_val_loss: float | None = None
-        """The validation loss at the last step; None before that."""
+        self._validated: tuple[tuple[int, int], float] | None = None
+        """Epoch and step of the latest validation, and its loss."""
         # A user's own state class may lack optional fields.
         self._resume: bool = getattr(state, "resume", False)
         self._rollouts = rollouts
@@ -202,10 +202,15 @@ class Session:
             "final_epoch": state.epoch,
             "final_step": state.step,
             "total_steps": state.total_steps,
-            "final_val_loss": self.final_val_loss,
+            "final_val_loss": self._final_val_loss(),
         }
         self._announce("post_training", report_data=report)
         self._announce("on_training_complete")
+
+    def _final_val_loss(self) -> float | None:
+        """The loss of a validation after the last step. Only now is it known which one that was: it may end the run."""
+        place, loss = self._validated or (None, None)
+        return loss if place == (self.state.epoch, self.state.step) else None
 
     def _fail(self, error: BaseException) -> None:
         try:
@@ -319,15 +324,12 @@ class Session:
         report = {"current_epoch": self.state.epoch, "batch_index": batch_index, "val_score": val_score}
         self._announce("post_validation_step", report_data=report)
 
-    def end_validation(
-        self, val_avg_loss: float, *, is_last_step: bool = False, metrics: Mapping[str, float] | None = None
-    ) -> None:
+    def end_validation(self, val_avg_loss: float, *, metrics: Mapping[str, float] | None = None) -> None:
         """A validation is complete. The loss is the mean over all ranks.
 
         :param metrics: other metrics of the validation, by name.
         """
-        if is_last_step:
-            self.final_val_loss = val_avg_loss
+        self._validated = (self.state.epoch, self.state.step), val_avg_loss
         report = {"current_epoch": self.state.epoch, "val_avg_loss": val_avg_loss, **(metrics or {})}
         self._announce("post_validation", report_data=report)
         self._log(report)

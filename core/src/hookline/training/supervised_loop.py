@@ -131,7 +131,7 @@ def validate(session: Session, batches: Batches, learner: Learner, *, is_last_st
     finally:
         learner.policy.train(was_training)
     average = _weighted(learner, totals)
-    session.end_validation(average, is_last_step=is_last_step)
+    session.end_validation(average)
     return average
 
 
