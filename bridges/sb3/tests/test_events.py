@@ -201,7 +201,11 @@ def test_another_callback_that_ends_learning_ends_the_run_as_a_complete_one(mode
     record = Record()
     with HooklineCallback(plugins={"record": record}, settings=models.only()) as hookline:
         models.make_model("PPO").learn(800, callback=[Enough(), hookline])
-    assert [epoch for epoch, _, _ in record.epochs] == [0, 1, 2]
+    assert record.epochs == [(0, 4, 8), (1, 8, 16), (2, 8, 20)]
+    # The last rollout was cut off: it has what there is of it, and nothing of the one before.
+    assert [rollout.stats["steps"] for _, rollout in record.rollouts] == [8, 8, 4]
+    assert record.rollout_stats[-1] == {"rollout/steps": 4.0, "rollout/episodes": 0.0}
+    assert record.rollouts[-1][1].arrays == {}
 
 
 def test_a_run_may_go_on_in_another_call_of_learn(models: ModuleType) -> None:
@@ -219,6 +223,14 @@ def test_a_run_may_go_on_in_another_call_of_learn(models: ModuleType) -> None:
 def test_a_callback_outside_of_a_with_block_says_what_to_write(models: ModuleType) -> None:
     with pytest.raises(HooklineError, match=r"with HooklineCallback\(\.\.\.\) as hookline"):
         models.make_model("PPO").learn(16, callback=HooklineCallback())
+
+
+def test_a_learn_that_was_not_given_the_callback_is_warned_of(
+    models: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    with HooklineCallback(settings=models.only()):
+        models.make_model("PPO").learn(16)
+    assert "no run was recorded: learn() was not given this callback" in caplog.text
 
 
 def test_nothing_of_the_run_is_left_at_the_model(models: ModuleType) -> None:

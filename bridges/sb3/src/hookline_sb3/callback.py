@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hookline.plugin_manager.settings import Settings
 
 __all__ = ["HooklineCallback"]
+
+logger = logging.getLogger("hookline.sb3")
 
 HOST = "stable-baselines3"
 
@@ -96,10 +99,12 @@ class HooklineCallback(BaseCallback):
     def __enter__(self) -> HooklineCallback:
         self._cleanup = ExitStack()
         self._next_epoch = 0
-        self._is_in_epoch = self._is_in_train_phase = False
+        self._is_in_epoch = self._is_in_rollout = self._is_in_train_phase = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is None and self._session is None:
+            logger.warning("no run was recorded: learn() was not given this callback. Pass callback=hookline to it")
         cleanup, self._cleanup, self._session = self._cleanup, None, None
         assert cleanup is not None
         cleanup.__exit__(kind, error, tb)
@@ -192,6 +197,8 @@ class HooklineCallback(BaseCallback):
         self._learning.close()
 
     def _on_training_end(self) -> None:
+        if self._is_in_rollout:  # another callback has ended learning within it
+            self._end_rollout({})
         self._end_epoch()
         self._resume_point.has_learned()
         self._detach()
@@ -212,6 +219,7 @@ class HooklineCallback(BaseCallback):
         self._resume_point.begin_rollout()
         self.session.begin_epoch(self._next_epoch)
         self._is_in_epoch = True
+        self._is_in_rollout = True
         self._episodes = []
         self.session.emit.on_rollout_start(context=self._context(made=self._next_epoch))
 
@@ -223,13 +231,17 @@ class HooklineCallback(BaseCallback):
         return self._is_in_epoch
 
     def _on_rollout_end(self) -> None:
+        self._end_rollout(_arrays_of(self.model))
+
+    def _end_rollout(self, arrays: Mapping[str, Any]) -> None:
+        self._is_in_rollout = False
         state = self.session.state
         stats = self._rollout_stats(self.model.num_timesteps - state.agent_step)
         state.agent_step = self.model.num_timesteps
         state.rollout_stats = {f"rollout/{key}": value for key, value in stats.items()}
         context = self._context(made=self._next_epoch + 1)
         context.metadata.update(stats)
-        rollout = Rollout(self._environment, state.step, _arrays_of(self.model), self._episodes, stats)
+        rollout = Rollout(self._environment, state.step, dict(arrays), self._episodes, stats)
         self.session.emit.on_rollout_end(context=context, rollout=rollout)
 
     def _rollout_stats(self, steps: int) -> dict[str, float]:
