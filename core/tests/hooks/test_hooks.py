@@ -177,6 +177,14 @@ def test_a_hook_that_fails_is_reported_and_the_run_goes_on(worker: RolloutWorker
     assert "Calling" in worker.plugins.faults.quarantined
 
 
+@pytest.mark.parametrize("results", [5, [("runs", 1)], {1: 2}], ids=str)
+def test_results_that_are_not_by_name_are_a_failure_that_says_so(worker: RolloutWorker, results: Any) -> None:
+    worker.register_hook(Calling(lambda context: results))
+    worker.run(steps=1)
+    (fault,) = worker.plugins.faults.faults.values()
+    assert str(fault.error) == f"TypeError: run returned {results}; it must be None or a dictionary by name"
+
+
 def test_a_critical_hook_that_fails_stops_the_run(worker: RolloutWorker) -> None:
     class Guard(Calling):
         critical = True

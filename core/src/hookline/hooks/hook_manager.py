@@ -14,6 +14,7 @@ from hookline.hooks.hook import Hook, OwnContext, is_hook, parts_of
 from hookline.plugin_manager.manager import PluginManager
 from hookline.rng_keys import key_for
 from hookline_hookspecs import PROJECT_NAME, HookContext, Rollout, Scope, hookimpl
+from hookline_hookspecs.errors import shortened
 
 __all__ = [
     "RESULTS",
@@ -211,7 +212,9 @@ class RolloutHook(HookAdapter):
         self._previous_step = context.step
         return OwnContext(context.worker, context.step, key, context.lesson_id, context.metadata, previous)
 
-    def _take(self, results: Mapping[str, Any] | None, context: HookContext, start: float) -> None:
+    def _take(self, results: Any, context: HookContext, start: float) -> None:
+        if results is not None and not (isinstance(results, Mapping) and all(isinstance(own, str) for own in results)):
+            raise TypeError(f"run returned {shortened(results)}; it must be None or a dictionary by name")
         milliseconds = 1000 * (time.perf_counter() - start)
         logger.debug(
             "hook %r ran at step %d (lesson %r) in %.1f ms and returned %s",
