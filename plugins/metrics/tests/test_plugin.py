@@ -447,7 +447,7 @@ def test_a_database_that_cannot_be_written_is_reported_and_does_not_stop_the_run
     manager.emit.on_training_complete(state=state)
     manager.drain()
     assert "could not be written to stats.sqlite, trying again: OperationalError" in caplog.text
-    assert "reports not written to stats.sqlite: 2 (unable to open database file)" in caplog.text
+    assert "reports not written to stats.sqlite: 2 (OperationalError: unable to open database file)" in caplog.text
     assert manager.faults
 
 

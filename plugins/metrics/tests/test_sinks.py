@@ -118,6 +118,27 @@ def test_what_a_sink_failed_to_take_comes_again_and_the_warning_once(
     assert caplog.text.count("metrics could not be written to kept, trying again: OSError: disk full") == 1
 
 
+@pytest.mark.parametrize("error", [OSError("disk full"), SystemExit(3)])
+def test_what_a_sink_never_took_is_told_with_its_error_though_it_opens_and_closes(
+    eventually: Eventually, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    class Full(Kept):
+        def write(self, reports: Sequence[Report]) -> None:
+            self.attempts += 1
+            raise error
+
+    sink = Full()
+    worker = SinkWorker("full", lambda: sink)
+    worker.put(Report(1, 0, {"loss": 1.0}, 0.0))
+    for attempts in (1, 2):
+        worker.put_item(CheckpointRecord(step=attempts))
+        eventually(lambda attempts=attempts: sink.attempts > attempts)
+    assert ended(worker)
+    assert sink.is_closed
+    assert (worker.unwritten, worker.error) == (1, error)
+    assert caplog.text.count("metrics could not be written to full, trying again") == 1
+
+
 def test_a_sink_that_hangs_costs_bounded_memory_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "CAPACITY", 100)
     sink = Kept()
@@ -325,16 +346,21 @@ def test_no_more_samples_are_taken_than_the_option_says(
     assert counts == [[], [2]]
 
 
-@pytest.mark.parametrize("registered", [3, {"kept": "package.module:Class"}, {1: Kept}])
+@pytest.mark.parametrize(
+    ("registered", "shown"),
+    [(3, "a int"), ({"good": Kept, "kept": "package.module:Class"}, "'kept': a str"), ({1: Kept}, "1: a type")],
+)
 def test_what_is_no_sink_is_a_warning_and_the_run_goes_on(
     manager: PluginManager,
     hookline_state: Callable[..., TrainerState],
     read: Read,
     caplog: pytest.LogCaptureFixture,
     registered: Any,
+    shown: str,
 ) -> None:
     run_with(manager, hookline_state(step=3), Registers(registered))
     assert "the sinks of plugin 'tracker-0' are not used: register_sinks must return a dictionary" in caplog.text
+    assert f"a sink for each name, not {shown}" in caplog.text
     assert read("SELECT value FROM metrics WHERE name = 'loss'") == [(0.5,)]
 
 
@@ -406,6 +432,15 @@ manager.emit.on_training_complete(state=state)
 manager.close()
 print("closed", flush=True)
 """
+
+
+def test_a_tracker_that_fails_after_the_end_of_the_run_is_told_with_its_error(tmp_path: Path) -> None:
+    program = HANGS_AT_THE_END.replace("time.sleep(1000)", "time.sleep(1) or sys.exit(3)")
+    program = program.replace("recording.END_SECONDS = recording.EXIT_SECONDS = 0.5", "recording.END_SECONDS = 0.1")
+    result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "closed\n"), result.stderr
+    assert "hangs is still being written to. The process waits for it at exit" in result.stderr
+    assert "reports not written to hangs: 1001 (SystemExit: 3)" in result.stderr
 
 
 def test_a_tracker_that_hangs_ends_with_the_process_and_the_database_is_whole(tmp_path: Path, read: Read) -> None:

@@ -85,6 +85,8 @@ class Recording:
             self.catch_up,
         )
         self._is_over = False
+        self._late: list[SinkWorker] = []
+        """Those that were still busy when the run had waited for them; they are waited for again at exit."""
         # So that everything is written even if no event ends the run.
         atexit.register(self._end_at_exit)
 
@@ -174,7 +176,7 @@ class Recording:
         for worker in self._workers:
             if worker.join(deadline):
                 yield worker.name
-        busy = [worker for worker in self._workers if worker.is_busy]
+        self._late = busy = [worker for worker in self._workers if worker.is_busy]
         if not busy:
             atexit.unregister(self._end_at_exit)
         for worker in busy:
@@ -191,17 +193,17 @@ class Recording:
         except LostReportsError as error:
             logger.warning("%s", error)
         deadline = time.monotonic() + EXIT_SECONDS
-        busy = [worker for worker in self._workers if worker.is_busy]
-        for worker in busy:
+        for worker in self._late:
             worker.join(deadline)
-        lost = _lost_reports(busy)
+        lost = _lost_reports(self._late)
         if lost:
             logger.warning("%s", lost)
 
 
 def _lost_reports(workers: Iterable[SinkWorker]) -> str:
     return "; ".join(
-        f"reports not written to {worker.name}: {worker.unwritten} ({worker.error or 'it is still busy'})"
+        f"reports not written to {worker.name}: {worker.unwritten} "
+        f"({'it is still busy' if worker.error is None else describe_error(worker.error)})"
         for worker in workers
         if worker.unwritten
     )
@@ -229,14 +231,16 @@ def _open_own(path: str, run: Run) -> Sink:
 
 
 def _add_registered(sinks: dict[str, Callable[[], Sink]], plugin: str, registered: Any) -> None:
-    if not isinstance(registered, Mapping) or not all(
-        isinstance(name, str) and callable(open_sink) for name, open_sink in registered.items()
-    ):
+    wrong = f"a {type(registered).__name__}"
+    if isinstance(registered, Mapping):
+        entries = ((name, own) for name, own in registered.items() if not (isinstance(name, str) and callable(own)))
+        wrong = next((f"{name!r}: a {type(own).__name__}" for name, own in entries), "")
+    if wrong:
         logger.warning(
             "the sinks of plugin %r are not used: register_sinks must return a dictionary with a function that opens "
-            "a sink for each name, not a %s",
+            "a sink for each name, not %s",
             plugin,
-            type(registered).__name__,
+            wrong,
         )
         return
     for name, open_sink in registered.items():

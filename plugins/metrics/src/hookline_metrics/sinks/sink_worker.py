@@ -75,8 +75,8 @@ class SinkWorker:
         self._condenser = None if every_report else Condenser(self._converted)
         self.lost = 0
         """How many reports were dropped."""
-        self.error: Exception | None = None
-        """The last error of the sink. None once it works again."""
+        self.error: BaseException | None = None
+        """The last error of the sink. None once it works again, and has all reports."""
         self._open_sink = open_sink
         self._sink: Sink | None = None
         self._waiting: deque[Report] = deque()
@@ -173,9 +173,13 @@ class SinkWorker:
         else:
             self._take(hold_back and not flushes)
         has_all = len(self._unwritten) < CAPACITY and not self._is_unavailable
-        if self._unwritten and self._attempt(lambda: self._opened().write(self._unwritten)):
-            self._unwritten = []
+        if self._unwritten:
+            self._attempt(self._write)
         self._finish(flushes, is_written=has_all and not self._unwritten)
+
+    def _write(self) -> None:
+        self._opened().write(self._unwritten)
+        self._unwritten = []
 
     def _pass_items(self) -> None:
         while self._items and not self._is_unavailable and self._attempt(self._opened):
@@ -184,7 +188,7 @@ class SinkWorker:
                 _pass_item(self._opened(), item)
             except (SinkUnavailableError, ImportError) as error:
                 self._give_up(error)
-            except Exception as error:
+            except BaseException as error:
                 self._lost_items += 1
                 what = f"{type(item).__name__} of step {item.step}"
                 logger.warning("%s was not stored in %s: %s", what, self.name, describe_error(error))
@@ -240,12 +244,13 @@ class SinkWorker:
         except (SinkUnavailableError, ImportError) as error:
             self._give_up(error)
             return False
-        except Exception as error:
+        except BaseException as error:  # also SystemExit, which would end this thread without a word
             if self.error is None:
                 logger.warning("metrics could not be written to %s, trying again: %s", self.name, describe_error(error))
             self.error = error
             return False
-        self.error = None
+        if not self._unwritten:  # else it can be opened or closed, and still not be written to
+            self.error = None
         return True
 
     def _give_up(self, error: Exception) -> None:
