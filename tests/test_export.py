@@ -76,11 +76,15 @@ def test_an_earlier_checkpoint_can_be_exported(tmp_path: Path) -> None:
     assert not any(torch.equal(found[name], last[name]) for name in last)
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gpt2"])
+@pytest.mark.filterwarnings("ignore:The following (rank|alpha)_pattern keys did")  # of peft, for experts
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [("qwen3", {}), ("gpt2", {}), ("mixtral", {"num_key_value_heads": 2, "num_local_experts": 4})],
+)
 def test_adapters_are_exported_as_peft_saves_them_or_merged(
-    family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    family: str, changes: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = tiny_model(tmp_path / "base", family)
+    base = tiny_model(tmp_path / "base", family, **changes)
     trainer = trained(tmp_path / "run", policy=str(base), lora=LoraConfig(r=2, alpha=16))
     expected = logits(trainer.policy.model)
     export(str(tmp_path / "run"), str(tmp_path / "adapters"))

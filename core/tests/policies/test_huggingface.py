@@ -166,6 +166,16 @@ def test_with_lora_the_state_dict_has_the_adapters_alone_and_names_of_the_layers
     assert {name for name, own in module.named_parameters() if own.requires_grad} == set(module._saved)
 
 
+@pytest.mark.filterwarnings("ignore:The following (rank|alpha)_pattern keys did")  # of peft, for experts
+def test_each_adapter_of_a_layer_of_experts_has_a_name_of_its_own(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path, "mixtral", num_key_value_heads=2, num_local_experts=4)
+    module = HuggingFacePolicy(str(folder), LoraConfig(r=3)).torch_module()
+    trained = [own for own in module.parameters() if own.requires_grad]
+    assert len(module.state_dict()) == len(trained)
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    assert module.full_state_dict().keys() == base.keys() | module.state_dict().keys()
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_adapters_add_a_scaled_product_to_the_output_of_their_layer(family: str, tmp_path: Path) -> None:

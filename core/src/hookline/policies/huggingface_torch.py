@@ -243,8 +243,8 @@ def merge_adapters(model: Any) -> Any:
     before = model.eval()(tokens).logits
     uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     for layer in model.modules():
-        if hasattr(layer, "get_base_layer") and uses[id(layer.get_base_layer().weight)] > 1:
-            base = layer.get_base_layer()
+        base: Any = layer.get_base_layer() if hasattr(layer, "get_base_layer") else None
+        if uses[id(getattr(base, "weight", None))] > 1:  # experts have weights of other names
             base.weight = nn.Parameter(base.weight.detach().clone())
             model.get_base_model().config.tie_word_embeddings = False
     merged = model.merge_and_unload()
@@ -312,8 +312,13 @@ def _public_names(model: Any) -> dict[str, str]:
         seen.add(id(tensor))
         name = raw
         if adapter is not None:
-            name = raw.removeprefix("base_model.model.").replace(".base_layer.", ".")
-            name = name.replace(f"{adapter}.", ".").removesuffix(adapter)  # those of an embedding are no modules
+            name = raw.removeprefix("base_model.model.")
+            if f"{adapter}." in f"{name}.":
+                # Several parameters of a module, such as those of experts, have adapters one within another, whose
+                # names differ by `base_layer`. Those of an embedding are no modules.
+                name = name.replace(f"{adapter}.", ".").removesuffix(adapter)
+            else:
+                name = name.replace(".base_layer", "")
         names[f"model.{raw}"] = name
     return names
 
