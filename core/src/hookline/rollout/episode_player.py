@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hookline.rollout.environments.outcomes import attributed, checked_observation, checked_reward, shortened
+from hookline.rollout.environments.outcomes import attributed, checked_observation, checked_reward
 from hookline.rollout.errors import LessonError
 from hookline.rollout.sources.pool import Played
 from hookline_hookspecs import Episode
+from hookline_hookspecs.errors import shortened
 
 __all__ = ["EpisodePlayer", "EpisodeTask"]
 

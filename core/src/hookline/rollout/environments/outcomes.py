@@ -17,7 +17,7 @@ from hookline.rollout.errors import LessonError
 from hookline.session import Terminated
 from hookline_hookspecs.errors import describe_error, shortened
 
-__all__ = ["STOPS", "attributed", "checked_cell", "checked_observation", "checked_reward", "raised", "shortened"]
+__all__ = ["STOPS", "attributed", "checked_cell", "checked_observation", "checked_reward", "raised"]
 
 LARGEST: Final = float(np.finfo(np.float32).max)
 """Rewards and observations are stored as float32, where anything larger is infinite."""

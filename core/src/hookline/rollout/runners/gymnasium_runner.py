@@ -18,12 +18,13 @@ from hookline.rollout.environments.gymnasium_env import (
     observation_size_of,
     observer_of,
 )
-from hookline.rollout.environments.outcomes import STOPS, attributed, checked_reward, raised, shortened
+from hookline.rollout.environments.outcomes import STOPS, attributed, checked_reward, raised
 from hookline.rollout.errors import LessonError
 from hookline.rollout.rng import seed_of
 from hookline.rollout.runners.control import EpisodeRecorder, control_rollout, played_episode
 from hookline.rollout.runners.jax_runner import EVALUATION_STEP_LIMIT
 from hookline_hookspecs import Episode, EvaluationRequest, Rollout
+from hookline_hookspecs.errors import shortened
 
 __all__ = ["GymnasiumRunner"]
 
